@@ -1,0 +1,7 @@
+//! Make repetition harmless.
+
+pub mod clock;
+pub mod protocol;
+pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
