@@ -1,6 +1,8 @@
 //! Make repetition harmless.
 
 pub mod clock;
+#[cfg(feature = "http")]
+pub mod middleware;
 pub mod protocol;
 pub mod store;
 #[cfg(feature = "testing")]
