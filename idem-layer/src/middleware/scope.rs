@@ -100,8 +100,9 @@ impl ScopeSource {
     pub(super) fn extract(&self, parts: &Parts, operation: &Operation) -> Result<Scope, ScopeError> {
         match &self.0 {
             Kind::Unscoped => Ok(Scope::unscoped()),
-            // A name that is none does not get past `check`.
-            Kind::Header(name) => field(parts, name.as_ref().map_err(|_| ScopeError::Unusable)?),
+            // A name that is none is no request's, and does not get past `check`.
+            Kind::Header(Err(_)) => Err(ScopeError::Missing),
+            Kind::Header(Ok(name)) => field(parts, name),
             Kind::Custom(find) => {
                 Scope::new(find(parts).ok_or(ScopeError::Missing)?).map_err(|_| ScopeError::Malformed)
             }
