@@ -178,10 +178,6 @@ impl Guard {
         self.0.tracker.track()
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.0.clock
-    }
-
     fn on_lapse(&self) -> OnLapse {
         match self.0.guarantee {
             Guarantee::AtLeastOnce => OnLapse::RunAgain,

@@ -6,9 +6,9 @@ use ::axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Request, StatusCode};
 
+use super::BoxError;
 use super::body::RequestBody;
 use super::handle::Idempotency;
-use super::BoxError;
 
 /// For `axum::middleware::from_fn` *inside* the layer, which wants axum's own body type:
 ///

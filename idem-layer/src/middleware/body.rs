@@ -1,7 +1,6 @@
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
@@ -87,7 +86,8 @@ pin_project! {
 pin_project! {
     #[project = ResponseProjection]
     enum ResponseKind<B> where B: Body, B: Send, B: 'static, B::Error: Into<BoxError> {
-        Passed { first: Option<Bytes>, #[pin] body: B },
+        Passed { #[pin] body: B },
+        Resumed { first: Option<Bytes>, body: Pin<Box<B>> },
         Whole { body: Buffered },
         Captured { body: Capture<B> },
     }
@@ -100,12 +100,12 @@ where
 {
     /// Not ours to keep.
     pub(super) fn passed(body: B) -> Self {
-        Self { kind: ResponseKind::Passed { first: None, body } }
+        Self { kind: ResponseKind::Passed { body } }
     }
 
     /// A body of which `first` has been read already, before it turned out to be too large to keep.
-    pub(super) fn resumed(first: Bytes, body: B) -> Self {
-        Self { kind: ResponseKind::Passed { first: Some(first), body } }
+    pub(super) fn resumed(first: Bytes, body: Pin<Box<B>>) -> Self {
+        Self { kind: ResponseKind::Resumed { first: Some(first), body } }
     }
 
     /// In memory: a replay, a rejection, or what was stored before the head left.
@@ -129,9 +129,10 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.project().kind.project() {
-            ResponseProjection::Passed { first, body } => match first.take() {
+            ResponseProjection::Passed { body } => body.poll_frame(context).map(|frame| frame.map(into_bytes)),
+            ResponseProjection::Resumed { first, body } => match first.take() {
                 Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
-                None => body.poll_frame(context).map(|frame| frame.map(into_bytes)),
+                None => body.as_mut().poll_frame(context).map(|frame| frame.map(into_bytes)),
             },
             ResponseProjection::Whole { body } => Poll::Ready(body.next()),
             ResponseProjection::Captured { body } => body.poll_frame(context),
@@ -140,7 +141,8 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            ResponseKind::Passed { first, body } => first.is_none() && body.is_end_stream(),
+            ResponseKind::Passed { body } => body.is_end_stream(),
+            ResponseKind::Resumed { first, body } => first.is_none() && body.is_end_stream(),
             ResponseKind::Whole { body } => body.is_end(),
             ResponseKind::Captured { body } => body.is_end(),
         }
@@ -148,13 +150,14 @@ where
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            ResponseKind::Passed { first: None, body } => body.size_hint(),
-            ResponseKind::Passed { first: Some(first), body } => {
+            ResponseKind::Passed { body } => body.size_hint(),
+            ResponseKind::Resumed { first, body } => {
+                let first = first.as_ref().map_or(0, Bytes::len) as u64;
+                let rest = body.size_hint();
                 let mut hint = SizeHint::new();
-                let inner = body.size_hint();
-                hint.set_lower(inner.lower() + first.len() as u64);
-                if let Some(upper) = inner.upper() {
-                    hint.set_upper(upper + first.len() as u64);
+                hint.set_lower(rest.lower().saturating_add(first));
+                if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(first)) {
+                    hint.set_upper(upper);
                 }
                 hint
             }

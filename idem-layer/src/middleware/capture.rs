@@ -72,10 +72,7 @@ where
         })))
     }
 
-    pub(super) fn poll_frame(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    pub(super) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
             Some(inner) => inner.poll_frame(context),
             None => Poll::Ready(None),
@@ -126,7 +123,9 @@ where
                             self.state = State::Free;
                             Some(Ok(Frame::data(data)))
                         }
-                        (Settled::Stored | Settled::Deferred, Next::End(trailers)) => trailers.map(Frame::trailers).map(Ok),
+                        (Settled::Stored | Settled::Deferred, Next::End(trailers)) => {
+                            trailers.map(Frame::trailers).map(Ok)
+                        }
                     });
                 }
             }

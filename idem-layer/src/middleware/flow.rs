@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Request, Response, StatusCode, request, response};
@@ -17,9 +18,9 @@ use super::handle::Idempotency;
 use super::layer::Config;
 use super::rejection::Rejection;
 use super::settle::{Judge, Outcome, settle};
-use super::snapshot;
+use super::snapshot::{self, Replay};
 use crate::guard::{Admission, Arrival, Claim, Course, Repeat, Settled};
-use crate::protocol::{Completion, Content, Fingerprint, Identity, NotReplayable};
+use crate::protocol::{Completion, Fingerprint, Identity, NotReplayable};
 
 /// What the inner service is called with, and what it answers.
 type Answer<RB, E> = Result<Response<ResponseBody<RB>>, E>;
@@ -64,7 +65,8 @@ where
     }
     if course.is_deserted() {
         let _ = claim.release().await;
-        return Ok(refused(&config, Rejection::client_left()));
+        // Nobody reads this.
+        return Ok(refused(&config, Rejection::in_progress(Duration::ZERO, Duration::ZERO)));
     }
     let handle = Idempotency::of(&claim);
     head.extensions.insert(handle.clone());
@@ -99,7 +101,7 @@ where
 {
     let mut key = None;
     if !config.key.needs_body() {
-        key = config.key.extract(head, None).map_err(Rejection::key)?;
+        key = config.key.extract(head, None)?;
         if key.is_none() {
             return match config.key_required {
                 true => Err(Rejection::key_missing()),
@@ -107,12 +109,12 @@ where
             };
         }
     }
-    let scope = config.scope.extract(head, &config.operation).map_err(Rejection::scope)?;
+    let scope = config.scope.extract(head, &config.operation)?;
 
     let body = read(config, head, body).await?;
     let key = match key {
         Some(key) => key,
-        None => match config.key.extract(head, Some(body.data())).map_err(Rejection::key)? {
+        None => match config.key.extract(head, Some(body.data()))? {
             Some(key) => key,
             None if config.key_required => return Err(Rejection::key_missing()),
             None => return Ok(Extracted::Passed(RequestBody::read(body))),
@@ -219,23 +221,23 @@ where
     RB: Body + Send + 'static,
     RB::Error: Into<BoxError>,
 {
-    let snapshot = match repeat {
-        Repeat::Replay(snapshot) => snapshot,
-        other => return refused(config, Rejection::repeat(&other)),
+    let rejection = match repeat {
+        Repeat::Replay(snapshot) => match snapshot::replay(&snapshot) {
+            Ok(Replay { response, trailers }) => {
+                return response.map(|body| ResponseBody::whole(Buffered::new(body, trailers)));
+            }
+            Err(error) => {
+                tracing::error!(target: "idem", operation = config.operation.as_str(), %error, "a snapshot cannot be replayed");
+                Rejection::record_unreadable()
+            }
+        },
+        Repeat::NotReplayable(_) => Rejection::not_replayable(),
+        Repeat::Busy { left, .. } => Rejection::in_progress(Rejection::RETRY_AFTER, left),
+        Repeat::Held { .. } => Rejection::outcome_unknown(),
+        Repeat::Mismatch => Rejection::mismatch(),
+        Repeat::Gone => Rejection::gone(),
     };
-    let response = match snapshot.decode() {
-        Ok(Content::Response(response)) => snapshot::rebuild(response),
-        Ok(Content::Value(_) | Content::Error(_)) | Err(_) => None,
-    };
-    match response {
-        Some((head, body, trailers)) => {
-            Response::from_parts(head, ResponseBody::whole(Buffered::new(body, trailers)))
-        }
-        None => {
-            tracing::error!(target: "idem", operation = config.operation.as_str(), "unreadable snapshot");
-            refused(config, Rejection::unreadable())
-        }
-    }
+    refused(config, rejection)
 }
 
 fn refused<RB>(config: &Config, rejection: Rejection) -> Response<ResponseBody<RB>>
@@ -285,4 +287,3 @@ fn copy(head: &response::Parts) -> response::Parts {
     copy.headers = head.headers.clone();
     copy
 }
-

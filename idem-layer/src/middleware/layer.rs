@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, request, response};
 use tower_layer::Layer;
 
-use super::classify::{self, Verdict};
+use super::classify::Verdict;
 use super::fingerprint::FingerprintMode;
 use super::key::KeySource;
 use super::rejection::Rejection;
@@ -146,7 +146,7 @@ impl<Scope> LayerBuilder<Scope> {
     }
 
     /// How the outcome is read from a response's head and trailers, where the handler has not said it. Default:
-    /// [`classify::default_verdict`], which a classifier can fall back on.
+    /// [`Verdict::by_default`], which a classifier can fall back on.
     pub fn classify(
         mut self,
         classifier: impl Fn(&response::Parts, Option<&HeaderMap>) -> Verdict + Send + Sync + 'static,
@@ -233,15 +233,15 @@ impl Config {
     pub(super) fn classify(&self, head: &response::Parts, trailers: Option<&HeaderMap>) -> Verdict {
         match &self.classifier {
             Some(classifier) => classifier(head, trailers),
-            None => classify::default_verdict(head, trailers),
+            None => Verdict::by_default(head, trailers),
         }
     }
 
     pub(super) fn reject(&self, rejection: Rejection) -> Response<Bytes> {
-        let response = rejection.to_response();
+        let response = rejection.response();
         let mut response = match &self.on_rejection {
             Some(on_rejection) => on_rejection(&rejection, response),
-            None => response,
+            None => return response,
         };
         response.extensions_mut().insert(rejection);
         response
@@ -272,6 +272,9 @@ impl fmt::Debug for Config {
 
 impl<Scope: fmt::Debug> fmt::Debug for LayerBuilder<Scope> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LayerBuilder").field("operation", &self.operation).field("scope", &self.scope).finish_non_exhaustive()
+        f.debug_struct("LayerBuilder")
+            .field("operation", &self.operation)
+            .field("scope", &self.scope)
+            .finish_non_exhaustive()
     }
 }

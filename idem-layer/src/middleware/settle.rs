@@ -37,7 +37,7 @@ impl Judge {
     pub(super) async fn settle(self, claim: Claim, outcome: Outcome) -> Settled {
         let verdict = self.verdict(outcome.trailers.as_ref());
         settle(claim, verdict, || {
-            let response = snapshot::take(&self.head, outcome.body, outcome.trailers.as_ref());
+            let response = snapshot::capture(&self.head, outcome.body, outcome.trailers.as_ref());
             Completion::Replayable(Snapshot::response(&response))
         })
         .await
