@@ -283,9 +283,10 @@ fn known_length<B: Body>(head: &response::Parts, body: &B) -> Option<u64> {
 
 /// A first answer is no replay, whatever stands further in. (`HeaderMap::remove` would change the order of the others.)
 fn without_mark(headers: &HeaderMap) -> HeaderMap {
-    let others = headers.iter().filter(|(name, _)| **name != snapshot::REPLAYED);
     let mut kept = HeaderMap::with_capacity(headers.len());
-    others.for_each(|(name, value)| drop(kept.append(name.clone(), value.clone())));
+    for (name, value) in headers.iter().filter(|(name, _)| **name != snapshot::REPLAYED) {
+        kept.append(name.clone(), value.clone());
+    }
     kept
 }
 
