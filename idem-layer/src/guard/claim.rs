@@ -23,7 +23,10 @@ pub(super) struct Open {
     pub(super) guard: Guard,
     pub(super) ticket: Ticket,
     pub(super) policy: Policy,
-    pub(super) since: Moment,
+    /// When the claim was sent.
+    since: Moment,
+    /// Whether the work may have begun. Until then, dropping the claim releases it.
+    begun: bool,
     renewal: Option<Renewal>,
     _tracked: Tracked,
 }
@@ -46,7 +49,7 @@ impl Claim {
     pub(super) fn open(guard: Guard, ticket: Ticket, policy: Policy, sent: Moment) -> Self {
         let renewal = Renewal::start(&guard, &ticket, policy, sent);
         let tracked = guard.track();
-        Self(Some(Box::new(Open { guard, ticket, policy, since: sent, renewal, _tracked: tracked })))
+        Self(Some(Box::new(Open { guard, ticket, policy, since: sent, begun: false, renewal, _tracked: tracked })))
     }
 
     /// What is claimed.
@@ -115,6 +118,13 @@ impl Claim {
         self.settle(unknown)
     }
 
+    /// The work begins: from here on a dropped claim has an unknown outcome.
+    pub(crate) fn begin(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.begun = true;
+        }
+    }
+
     /// Forgets the claim without settling it: it is not ours any more.
     pub(super) fn disown(mut self) {
         self.0 = None;
@@ -141,7 +151,7 @@ impl Claim {
 
     fn settle(mut self, settlement: Settlement) -> impl Future<Output = Settled> + Send + use<> {
         let open = self.0.take().expect("a claim is open until it is settled");
-        Handover::new(open.settle(settlement), |_| async {})
+        Handover::new(open.settle(settlement))
     }
 
     fn open_ref(&self) -> &Open {
@@ -152,7 +162,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let Some(open) = self.0.take() else { return };
-        let settlement = open.unknown();
+        let settlement = if open.begun { open.unknown() } else { Settlement::Release };
         // Without a runtime the lease does it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(open.settle(settlement));

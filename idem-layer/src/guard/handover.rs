@@ -1,3 +1,4 @@
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,18 +9,10 @@ use tokio::runtime::Handle;
 
 /// A future whose work does not depend on whoever awaits it.
 ///
-/// Once its [`Course`] is committed, dropping it hands what is left to the runtime on which it was first polled; the result
-/// goes to `orphaned`. A future that is dropped while it is being polled has panicked: that is not handed over. Without a
-/// runtime it is just dropped.
-pub(crate) struct Handover<F, O, D>
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-    O: FnOnce(F::Output) -> D + Send + 'static,
-    D: Future<Output = ()> + Send + 'static,
-{
-    future: Option<Pin<Box<F>>>,
-    orphaned: Option<O>,
+/// Once its [`Course`] is committed, dropping it hands what is left to the runtime on which it was first polled. A future
+/// that is dropped while it is being polled has panicked: that is not handed over. Without a runtime it is just dropped.
+pub(crate) struct Handover<T: Send + 'static> {
+    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     course: Course,
     runtime: Option<Handle>,
     polling: bool,
@@ -47,39 +40,26 @@ impl Course {
     }
 }
 
-impl<F, O, D> Handover<F, O, D>
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-    O: FnOnce(F::Output) -> D + Send + 'static,
-    D: Future<Output = ()> + Send + 'static,
-{
+impl<T: Send + 'static> Handover<T> {
     /// Committed from its first poll on.
-    pub(crate) fn new(future: F, orphaned: O) -> Self {
+    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         let course = Course::default();
         course.commit();
-        Self::on(course, future, orphaned)
+        Self::on(course, future)
     }
 
     /// Committed when `course` is.
-    pub(crate) fn on(course: Course, future: F, orphaned: O) -> Self {
-        Self { future: Some(Box::pin(future)), orphaned: Some(orphaned), course, runtime: None, polling: false }
+    pub(crate) fn on(course: Course, future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), course, runtime: None, polling: false }
     }
 }
 
-impl<F, O, D> Future for Handover<F, O, D>
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-    O: FnOnce(F::Output) -> D + Send + 'static,
-    D: Future<Output = ()> + Send + 'static,
-{
-    type Output = F::Output;
+impl<T: Send + 'static> Future for Handover<T> {
+    type Output = T;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Unpin: the future is boxed and the rest is never pinned.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let this = self.get_mut();
-        let future = this.future.as_mut().expect("polled after completion");
+        let future = this.future.as_mut().expect("not polled after completion");
         if this.runtime.is_none() {
             this.runtime = Handle::try_current().ok();
         }
@@ -93,29 +73,19 @@ where
     }
 }
 
-impl<F, O, D> Unpin for Handover<F, O, D>
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-    O: FnOnce(F::Output) -> D + Send + 'static,
-    D: Future<Output = ()> + Send + 'static,
-{
-}
-
-impl<F, O, D> Drop for Handover<F, O, D>
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-    O: FnOnce(F::Output) -> D + Send + 'static,
-    D: Future<Output = ()> + Send + 'static,
-{
+impl<T: Send + 'static> Drop for Handover<T> {
     fn drop(&mut self) {
-        let (Some(future), Some(orphaned)) = (self.future.take(), self.orphaned.take()) else { return };
+        let (Some(future), Some(runtime)) = (self.future.take(), self.runtime.take()) else { return };
         if self.polling || !self.course.0.committed.load(Ordering::Acquire) {
             return;
         }
-        let Some(runtime) = self.runtime.take() else { return };
         self.course.0.deserted.store(true, Ordering::Release);
-        runtime.spawn(async move { orphaned(future.await).await });
+        runtime.spawn(async move { drop(future.await) });
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Handover<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handover").field("course", &self.course).finish_non_exhaustive()
     }
 }

@@ -60,7 +60,7 @@ pub use claim::{Claim, Settled};
 pub use event::{Event, EventKind, Observer, TracingObserver};
 pub use tracker::Drained;
 
-pub(crate) use handover::Handover;
+pub(crate) use handover::{Course, Handover};
 pub(crate) use tracker::Tracked;
 
 /// Lets one operation per identity take effect, by the guarantee that it was made with. See the [module docs](self).
@@ -144,12 +144,17 @@ impl Guard {
     ) -> impl Future<Output = Result<Admission, StoreError>> + Send + use<A> {
         let (guard, arrival) = (self.clone(), arrival.into());
         let tracked = self.track();
-        Handover::new(async move { guard.admit(arrival).await }, move |admission| async move {
-            if let Ok(Admission::Claimed(claim)) = admission {
-                let _ = claim.release().await;
+        let admission = Handover::new(async move {
+            let _tracked = tracked;
+            guard.admit(arrival).await
+        });
+        async move {
+            let mut admission = admission.await?;
+            if let Admission::Claimed(claim) = &mut admission {
+                claim.begin();
             }
-            drop(tracked);
-        })
+            Ok(admission)
+        }
     }
 
     /// What is stored for an identity now, for people and tools: by the time the answer arrives it may have changed.
@@ -171,10 +176,6 @@ impl Guard {
     /// Counts something as open until the result is dropped.
     pub(crate) fn track(&self) -> Tracked {
         self.0.tracker.track()
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.0.clock
     }
 
     fn on_lapse(&self) -> OnLapse {
