@@ -69,7 +69,7 @@
 mod error;
 #[cfg(any())]
 mod memory;
-#[cfg(any())]
+#[cfg(feature = "redis")]
 mod redis;
 mod shared;
 
@@ -79,8 +79,8 @@ use crate::protocol::{Acquire, Acquired, Identity, Owned, Renew, Seen, Settle, T
 
 #[cfg(any())]
 pub use self::memory::{MemoryStore, MemoryStoreBuilder};
-#[cfg(any())]
-pub use self::redis::{RedisStore, RedisStoreBuilder};
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisPrefixError, RedisStore};
 pub use error::{StoreError, StoreErrorKind};
 pub use shared::SharedStore;
 
