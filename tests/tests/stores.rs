@@ -1,5 +1,7 @@
 //! The stores against real servers: the conformance suite, and what is promised of one of them only.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod redis_store {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
@@ -547,6 +549,39 @@ mod redis_store {
         let error = RedisStore::connect(address("idem:wrong")).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unsupported);
         assert!(!format!("{error:?}").contains("wrong"));
+    }
+
+    /// The password is changed and changed back, or the server has no room for another client: that passes, and so must the
+    /// errors.
+    #[tokio::test]
+    async fn a_connection_that_was_not_accepted_for_a_while_comes_back() {
+        let server = RedisServer::start();
+        let mut raw = server.raw().await;
+        let mut admin = async |command: &str| -> Value {
+            let mut words = command.split(' ');
+            let mut cmd = redis::cmd(words.next().unwrap());
+            words.for_each(|word| drop(cmd.arg(word)));
+            cmd.query_async(&mut raw).await.unwrap()
+        };
+        admin("ACL SETUSER idem on >secret ~* +@all").await;
+        let address = server.url().replace("redis://", "redis://idem:secret@");
+        let store = RedisStore::connect(address).await.unwrap();
+        claim(&store, "k").await;
+        for (shut, open) in [
+            ("ACL SETUSER idem resetpass >other", "ACL SETUSER idem resetpass >secret"),
+            ("CONFIG SET maxclients 1", "CONFIG SET maxclients 100"),
+        ] {
+            admin(shut).await;
+            admin("CLIENT KILL USER idem").await;
+            for _ in 0..3 {
+                assert!(store.acquire(&identity("other"), &acquire()).await.is_err());
+            }
+            admin(open).await;
+            assert!(
+                matches!(store.acquire(&identity("k"), &acquire()).await.unwrap(), Acquired::Busy { .. }),
+                "{open}"
+            );
+        }
     }
 
     #[tokio::test]
