@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod redis_store {
+    //! Round trips, layout, full memory, broken connections: what only Redis can do or suffer.
+
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
@@ -560,8 +562,7 @@ mod redis_store {
         let mut admin = async |command: &str| -> Value {
             let mut words = command.split(' ');
             let mut cmd = redis::cmd(words.next().unwrap());
-            words.for_each(|word| drop(cmd.arg(word)));
-            cmd.query_async(&mut raw).await.unwrap()
+            cmd.arg(words.collect::<Vec<_>>()).query_async(&mut raw).await.unwrap()
         };
         admin("ACL SETUSER idem on >secret ~* +@all").await;
         let address = server.url().replace("redis://", "redis://idem:secret@");

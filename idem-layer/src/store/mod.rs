@@ -70,7 +70,7 @@ mod error;
 #[cfg(any())]
 mod memory;
 #[cfg(feature = "redis")]
-mod redis;
+pub mod redis;
 mod shared;
 
 use std::future::Future;
