@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{Request, Response, StatusCode, request, response};
+use http::{HeaderMap, Request, Response, StatusCode, request, response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -171,7 +171,9 @@ where
     RB::Error: Into<BoxError>,
 {
     let (mut head, body) = response.into_parts();
-    head.headers.remove(snapshot::REPLAYED);
+    if head.headers.contains_key(snapshot::REPLAYED) {
+        head.headers = without_mark(&head.headers);
+    }
     let judge = Judge::new(Arc::clone(config), handle, copy(&head));
 
     if let Some(why) = never_ends(&head) {
@@ -277,6 +279,15 @@ fn never_ends(head: &response::Parts) -> Option<NotReplayable> {
 fn known_length<B: Body>(head: &response::Parts, body: &B) -> Option<u64> {
     let declared = || head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
     body.size_hint().exact().or_else(declared)
+}
+
+/// A first answer is no replay, whatever stands further in. (`HeaderMap::remove` would change the order of the others.)
+fn without_mark(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers.iter().filter(|(name, _)| **name != snapshot::REPLAYED) {
+        kept.append(name.clone(), value.clone());
+    }
+    kept
 }
 
 /// The parts of a head that matter for the record.

@@ -147,9 +147,10 @@ impl KeySource {
                 sources.iter().find_map(|source| source.extract(parts, body).transpose()).transpose()
             }
             Kind::AllOf(sources) => {
-                let parts: Vec<_> =
+                // All are asked before any is missed: a malformed part is an error even behind an absent one.
+                let keys: Vec<_> =
                     sources.iter().map(|source| source.extract(parts, body)).collect::<Result<_, _>>()?;
-                let all: Option<Vec<_>> = parts.into_iter().collect();
+                let all: Option<Vec<_>> = keys.into_iter().collect();
                 Ok(all.map(Key::all_of).transpose()?)
             }
         }

@@ -289,8 +289,8 @@ impl RejectionKind {
                  the same key."
             }
             Self::RecordUnreadable => {
-                "An earlier request with this idempotency key is known, but cannot be read at the moment. This copy was not \
-                 executed. Send it again later with the same key."
+                "Something is stored for this idempotency key that cannot be read at the moment. Send the request again later \
+                 with the same key."
             }
         }
     }
