@@ -57,7 +57,9 @@ impl FromStr for StoreUrl {
     fn from_str(url: &str) -> Result<Self, StoreUrlError> {
         match url {
             "memory:" => Ok(Self::MEMORY),
-            url if url.strip_prefix("redis://").is_some_and(|rest| !rest.is_empty()) => Ok(Self(Kind::Redis(url.into()))),
+            url if url.strip_prefix("redis://").is_some_and(|rest| !rest.is_empty()) => {
+                Ok(Self(Kind::Redis(url.into())))
+            }
             _ => Err(StoreUrlError),
         }
     }

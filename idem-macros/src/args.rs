@@ -221,9 +221,11 @@ fn text(value: Expr) -> syn::Result<Text> {
     }
 }
 
+/// The literal, also where a macro has passed it on as a fragment.
 fn string(value: &Expr) -> Option<&LitStr> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => Some(literal),
+        Expr::Group(group) => string(&group.expr),
         _ => None,
     }
 }

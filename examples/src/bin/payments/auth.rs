@@ -81,9 +81,17 @@ mod tests {
     #[test]
     fn everything_else_is_nobody() {
         let long = format!("Bearer {}", "a".repeat(201));
-        for field in
-            ["", "Bearer", "Bearer ", "Basic YWxpY2U6eA==", "alice", "Bearer .secret", "Bearer alice.", "Bearer a b", &long]
-        {
+        for field in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Basic YWxpY2U6eA==",
+            "alice",
+            "Bearer .secret",
+            "Bearer alice.",
+            "Bearer a b",
+            &long,
+        ] {
             assert_eq!(scope(&[field]), None, "{field:?}");
         }
         assert_eq!(scope(&["Bearer alice", "Bearer alice"]), None);

@@ -60,7 +60,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Optio
             Some((flag, value)) if flag.starts_with("--") => (flag, Some(value.to_owned())),
             _ => (argument.as_str(), None),
         };
-        let with_value = matches!(flag, "--listen" | "--store" | "--guarantee" | "--ledger" | "--lease" | "--retention");
+        let with_value =
+            matches!(flag, "--listen" | "--store" | "--guarantee" | "--ledger" | "--lease" | "--retention");
         let value = match inline {
             Some(_) if !with_value => return Err(format!("unknown argument `{argument}`")),
             Some(value) => value,

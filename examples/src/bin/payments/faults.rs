@@ -202,12 +202,15 @@ mod tests {
     use super::*;
 
     fn parsed(lines: &[&str]) -> Result<Faults, String> {
-        Faults::from_headers(&lines.iter().map(|l| ("x-fault".parse().unwrap(), HeaderValue::from_str(l).unwrap())).collect())
+        Faults::from_headers(
+            &lines.iter().map(|l| ("x-fault".parse().unwrap(), HeaderValue::from_str(l).unwrap())).collect(),
+        )
     }
 
     #[test]
     fn faults_compose() {
-        let all = parsed(&["before=10, after=20,no-effect,status=204", "panic,abort-before,size=100,chunks=3"]).unwrap();
+        let all =
+            parsed(&["before=10, after=20,no-effect,status=204", "panic,abort-before,size=100,chunks=3"]).unwrap();
         let expected = Faults {
             before: Duration::from_millis(10),
             crash_before: Some(Crash::Abort),
@@ -225,9 +228,18 @@ mod tests {
 
     #[test]
     fn an_unknown_fault_is_named() {
-        for bad in
-            ["sleep", "before", "before=soon", "after=-1", "status=99", "status=100", "status=abc", "panic=1", "chunks=0", "size=99999999999"]
-        {
+        for bad in [
+            "sleep",
+            "before",
+            "before=soon",
+            "after=-1",
+            "status=99",
+            "status=100",
+            "status=abc",
+            "panic=1",
+            "chunks=0",
+            "size=99999999999",
+        ] {
             assert_eq!(parsed(&["no-effect", bad]), Err(format!("there is no fault `{bad}`")));
         }
     }

@@ -131,8 +131,7 @@ mod tests {
     #[tokio::test]
     async fn an_effect_reads_back_as_one_flat_object() {
         let directory = tempfile::tempdir().unwrap();
-        for ledger in
-            [Ledger::open(None).unwrap(), Ledger::open(Some(directory.path().join("ledger.jsonl"))).unwrap()]
+        for ledger in [Ledger::open(None).unwrap(), Ledger::open(Some(directory.path().join("ledger.jsonl"))).unwrap()]
         {
             assert_eq!(ledger.effects().await.unwrap(), [] as [Value; 0]);
             ledger.append(&effect("a")).await.unwrap();
