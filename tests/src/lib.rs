@@ -2,6 +2,8 @@
 
 mod http;
 mod process;
+mod redis_server;
 
 pub use http::{Call, Client, Reply};
 pub use process::Process;
+pub use redis_server::RedisServer;
