@@ -34,9 +34,11 @@ impl IntoResponse for Problem {
             "code": self.code,
             "detail": self.detail,
         });
-        let content_type = (header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         let mut response = (self.status, body.to_string()).into_response();
-        response.headers_mut().extend([content_type].into_iter().chain(self.header));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some((name, value)) = self.header {
+            response.headers_mut().insert(name, value);
+        }
         response
     }
 }
