@@ -1,0 +1,5 @@
+//! The layer's promises over real sockets, on the embedded store.
+
+mod rig;
+
+mod concurrency;
