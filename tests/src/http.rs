@@ -86,8 +86,21 @@ pub fn fields<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Header
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    left: Arc<Semaphore>,
+    ends: Ends,
     accepting: JoinHandle<()>,
+}
+
+/// How the server's responses have ended, each counted once.
+#[derive(Clone, Debug)]
+struct Ends {
+    left: Arc<Semaphore>,
+    all: Arc<Semaphore>,
+}
+
+impl Ends {
+    fn new() -> Self {
+        Self { left: Arc::new(Semaphore::new(0)), all: Arc::new(Semaphore::new(0)) }
+    }
 }
 
 impl Server {
@@ -102,8 +115,8 @@ impl Server {
         RB::Error: Into<BoxError>,
     {
         let (listener, address) = listen().await;
-        let left = Arc::new(Semaphore::new(0));
-        let service = Watched { inner: service, left: Arc::clone(&left) };
+        let ends = Ends::new();
+        let service = Watched { inner: service, ends: ends.clone() };
         let accepting = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let service = TowerToHyperService::new(service.clone());
@@ -113,14 +126,14 @@ impl Server {
                 });
             }
         });
-        Self { address, left, accepting }
+        Self { address, ends, accepting }
     }
 
     /// Serves an axum application the way axum does. Does not see who leaves.
     pub async fn axum(app: axum::Router) -> Self {
         let (listener, address) = listen().await;
         let accepting = tokio::spawn(async move { axum::serve(listener, app).await.expect("serving") });
-        Self { address, left: Arc::new(Semaphore::new(0)), accepting }
+        Self { address, ends: Ends::new(), accepting }
     }
 
     /// Where it listens.
@@ -131,7 +144,12 @@ impl Server {
     /// Waits until the server has noticed that one more client is gone: it has dropped a response, or the future of one,
     /// before the end.
     pub async fn left(&self) {
-        self.left.acquire().await.expect("never closed").forget();
+        self.ends.left.acquire().await.expect("never closed").forget();
+    }
+
+    /// Waits until the server is done with one more request, one way or the other.
+    pub async fn ended(&self) {
+        self.ends.all.acquire().await.expect("never closed").forget();
     }
 
     /// As [`send`](Self::send), where the answer must come whole.
@@ -309,19 +327,20 @@ pub async fn next_data(body: &mut Incoming) -> Result<Bytes, BoxError> {
 #[derive(Clone)]
 struct Watched<S> {
     inner: S,
-    left: Arc<Semaphore>,
+    ends: Ends,
 }
 
 /// Counts as left when it is dropped while present.
 struct Presence {
     present: bool,
-    left: Arc<Semaphore>,
+    ends: Ends,
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
+        self.ends.all.add_permits(1);
         if self.present && !std::thread::panicking() {
-            self.left.add_permits(1);
+            self.ends.left.add_permits(1);
         }
     }
 }
@@ -341,7 +360,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let mut presence = Presence { present: true, left: Arc::clone(&self.left) };
+        let mut presence = Presence { present: true, ends: self.ends.clone() };
         let call = self.inner.call(request);
         Box::pin(async move {
             let response = call.await;

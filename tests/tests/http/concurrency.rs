@@ -253,18 +253,3 @@ fn routes_of_one_application_find_their_keys_in_different_places() {
         assert_first(&server.answer(post_to("/free", "k", "x")).await, 200, "run 7");
     });
 }
-
-fn counted(runs: &Runs) -> Handler {
-    handler(runs, |run, _| async move { created(format!("run {run}")) })
-}
-
-fn gated(runs: &Runs, gate: &Gate) -> Handler {
-    let gate = gate.clone();
-    handler(runs, move |run, _| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            created(format!("run {run}"))
-        }
-    })
-}

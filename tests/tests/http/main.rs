@@ -3,3 +3,5 @@
 mod rig;
 
 mod concurrency;
+mod failures;
+mod leaving;

@@ -13,8 +13,8 @@ use idem_layer::middleware::{Idempotency, IdempotencyLayer, LayerBuilder, Reques
 use idem_layer::protocol::Policy;
 use idem_layer::store::MemoryStore;
 use idem_layer::testing::FaultyStore;
-use idem_tests::gate::GatedStore;
-use idem_tests::http::{Answer, BoxError, Content, Server, whole};
+use idem_tests::gate::{Gate, GatedStore};
+use idem_tests::http::{Answer, BoxError, Client, Content, Server, whole};
 use tokio::sync::Notify;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, service_fn};
@@ -41,7 +41,15 @@ pub(crate) enum Guarantee {
     AtMostOnce,
 }
 
-pub(crate) const GUARANTEES: [Guarantee; 2] = [Guarantee::AtLeastOnce, Guarantee::AtMostOnce];
+impl Guarantee {
+    /// What is reported of a run whose outcome is unknown.
+    pub(crate) fn unknown(self) -> EventKind {
+        match self {
+            Self::AtLeastOnce => EventKind::Abandoned,
+            Self::AtMostOnce => EventKind::HeldBack,
+        }
+    }
+}
 
 /// A guard on a memory store whose time stands still, whose calls can fail and whose replies can be withheld.
 pub(crate) struct Rig {
@@ -53,6 +61,10 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
+    pub(crate) fn each() -> [(Guarantee, Self); 2] {
+        [Guarantee::AtLeastOnce, Guarantee::AtMostOnce].map(|guarantee| (guarantee, Self::new(guarantee)))
+    }
+
     pub(crate) fn new(guarantee: Guarantee) -> Self {
         let clock = Clock::manual();
         let faults = FaultyStore::new(MemoryStore::builder().clock(clock.clone()).build());
@@ -71,6 +83,10 @@ impl Rig {
 
     pub(crate) fn at_least_once() -> Self {
         Self::new(Guarantee::AtLeastOnce)
+    }
+
+    pub(crate) fn at_most_once() -> Self {
+        Self::new(Guarantee::AtMostOnce)
     }
 
     pub(crate) fn builder(&self) -> LayerBuilder<ScopeMissing> {
@@ -156,7 +172,40 @@ where
     }))
 }
 
-/// A request with a key. The effect of the test's operation.
+/// Answers 201 with the number of its run.
+pub(crate) fn counted(runs: &Runs) -> Handler {
+    handler(runs, |run, _| async move { created(format!("run {run}")) })
+}
+
+/// The same, each run waiting at the gate.
+pub(crate) fn gated(runs: &Runs, gate: &Gate) -> Handler {
+    let gate = gate.clone();
+    handler(runs, move |run, _| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            created(format!("run {run}"))
+        }
+    })
+}
+
+/// Answers its first run as programmed, and every later one with its own view of the run.
+pub(crate) fn first_run<F>(runs: &Runs, first: impl Fn(Inbound) -> F + Clone + Send + Sync + 'static) -> Handler
+where
+    F: Future<Output = Outbound> + Send + 'static,
+{
+    handler(runs, move |run, request| {
+        let (view, first) = (view(&request), (run == 1).then(|| first(request)));
+        async move {
+            match first {
+                Some(first) => first.await,
+                None => response(200, view),
+            }
+        }
+    })
+}
+
+/// A request with a key.
 pub(crate) fn post(key: &str, body: &'static str) -> Request<Content> {
     post_to("/things", key, body)
 }
@@ -204,4 +253,41 @@ pub(crate) fn assert_in_progress(answer: &Answer) {
 pub(crate) fn assert_problem(answer: &Answer, status: u16, code: &str) {
     assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (status, code), "{answer:?}");
     assert!(!answer.is_replay(), "{answer:?}");
+}
+
+/// What a repeat gets whose first run has an unknown outcome, of a handler that answers with its view.
+#[track_caller]
+pub(crate) fn assert_unknown(answer: &Answer, guarantee: Guarantee) {
+    match guarantee {
+        Guarantee::AtLeastOnce => assert_first(answer, 200, "attempt 2, earlier unknown: true"),
+        Guarantee::AtMostOnce => {
+            assert_problem(answer, 409, "outcome-unknown");
+            assert_eq!(answer.retry_after_s(), None);
+        }
+    }
+}
+
+/// What a repeat gets whose first run took no effect.
+#[track_caller]
+pub(crate) fn assert_free(answer: &Answer) {
+    assert_first(answer, 200, "attempt 1, earlier unknown: false");
+}
+
+/// Sends a request, leaves when `when` has come, and waits until the server has noticed.
+pub(crate) async fn leave_when(server: &Server, request: Request<Content>, when: impl Future<Output = ()>) {
+    leave(Client::http1(server).await, server, request, when).await;
+}
+
+pub(crate) async fn leave(
+    mut client: Client,
+    server: &Server,
+    request: Request<Content>,
+    when: impl Future<Output = ()>,
+) {
+    tokio::select! {
+        answered = client.send(request) => panic!("{answered:?}"),
+        () = when => {}
+    }
+    drop(client);
+    server.left().await;
 }
