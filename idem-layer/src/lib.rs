@@ -1,6 +1,7 @@
 //! Make repetition harmless: a Tower layer and a guard for functions that let a repeated request take effect once.
 //!
 //! - [`middleware`]: the [`IdempotencyLayer`] for any `http` service, with its key sources, replays and answers.
+//! - [`function`]: functions that take effect once, with `#[idempotent]` or without.
 //! - [`guard`]: the [`Guard`] behind it, usable by hand, made with the guarantee that it keeps.
 //! - [`store`]: where records live, and how to write a store.
 //! - [`protocol`]: what idempotency is, without IO: identity, record, the table of transitions.
@@ -21,6 +22,7 @@
 //! | `testing` | `store_tests!`, `FaultyStore` |
 
 pub mod clock;
+pub mod function;
 pub mod guard;
 #[cfg(feature = "http")]
 pub mod middleware;
@@ -29,6 +31,9 @@ pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use function::{Failure, Refused};
 pub use guard::Guard;
+#[cfg(feature = "macros")]
+pub use idem_macros::idempotent;
 #[cfg(feature = "http")]
 pub use middleware::{Idempotency, IdempotencyLayer};

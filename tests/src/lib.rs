@@ -1,4 +1,8 @@
-//! Support for tests against real parts: servers and clients over real sockets, gates that hold a step until it is let go.
+//! What the tests stand on: real servers, started privately; clients over real sockets; gates that hold a step until it is
+//! let go.
 
 pub mod gate;
 pub mod http;
+mod redis_server;
+
+pub use redis_server::RedisServer;

@@ -21,6 +21,11 @@ impl Arrival {
         Self { identity, fingerprint: None, observed: false, redigest: None, policy: None }
     }
 
+    /// What arrives.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     /// Compares by this fingerprint: another arrival of the identity with a different one is a mismatch.
     #[must_use]
     pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {

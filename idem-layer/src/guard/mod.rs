@@ -224,3 +224,6 @@ impl fmt::Debug for Guard {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "memory", feature = "testing"))]
+mod tests;

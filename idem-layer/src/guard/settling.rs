@@ -99,7 +99,7 @@ impl Guard {
     /// Retries as long as the store can still hold the claim, and one last time when the guard is being drained.
     async fn settle_until_answered(&self, ticket: &Ticket, policy: Policy, settlement: &Settlement) -> bool {
         let began = self.0.clock.now();
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::new(policy);
         while self.0.clock.now().since(began) < policy.lease() + policy.retention() {
             let last = self.0.tracker.is_draining();
             backoff.pause(&self.0.tracker).await;
@@ -121,10 +121,10 @@ impl Guard {
         let guard = self.clone();
         runtime.spawn(async move {
             let began = guard.0.clock.now();
-            let mut backoff = Backoff::new();
+            let mut backoff = Backoff::new(policy);
             // The command can still be on its way when a look finds nothing, so it takes several.
             let mut empty_looks = 0;
-            while empty_looks < 3 && guard.0.clock.now().since(began) < policy.lease() + policy.retention() {
+            while empty_looks < EMPTY_LOOKS && guard.0.clock.now().since(began) < policy.lease() + policy.retention() {
                 let last = guard.0.tracker.is_draining();
                 backoff.pause(&guard.0.tracker).await;
                 match guard.stored(&identity).await {
@@ -145,6 +145,9 @@ impl Guard {
     }
 }
 
+/// How often an acquire whose reply never came is looked for in vain: for about a second and a half.
+const EMPTY_LOOKS: usize = 5;
+
 /// Whether the settlement leaves a record that repeats must find.
 fn leaves_a_mark(settlement: &Settlement) -> bool {
     matches!(settlement, Settlement::Complete { .. } | Settlement::Hold { .. })
@@ -159,19 +162,22 @@ fn settled_event(settlement: &Settlement) -> EventKind {
     }
 }
 
-/// Pauses between attempts in the background: from 50 ms, doubled up to 5 s, spread by half so that a fleet does not come
-/// back in step.
-struct Backoff(Duration);
+/// Pauses between attempts in the background: from 50 ms, doubled up to a quarter of the lease or 2 s (when the store is back,
+/// an outcome should be there before a repeat takes over), spread by half so that a fleet does not come back in step.
+struct Backoff {
+    pause: Duration,
+    longest: Duration,
+}
 
 impl Backoff {
-    fn new() -> Self {
-        Self(Duration::from_millis(50))
+    fn new(policy: Policy) -> Self {
+        Self { pause: Duration::from_millis(50), longest: (policy.lease() / 4).min(Duration::from_secs(2)) }
     }
 
     /// Waits, unless the guard is being drained.
     async fn pause(&mut self, tracker: &Tracker) {
         let spread = u32::from(Token::mint().as_bytes()[0]);
-        tracker.pause(self.0 / 2 + self.0 * spread / 512).await;
-        self.0 = (self.0 * 2).min(Duration::from_secs(5));
+        tracker.pause(self.pause / 2 + self.pause * spread / 512).await;
+        self.pause = (self.pause * 2).min(self.longest);
     }
 }

@@ -70,7 +70,7 @@ mod error;
 #[cfg(any())]
 mod memory;
 #[cfg(feature = "redis")]
-mod redis;
+pub mod redis;
 mod shared;
 
 use std::future::Future;
@@ -80,7 +80,7 @@ use crate::protocol::{Acquire, Acquired, Identity, Owned, Renew, Seen, Settle, T
 #[cfg(any())]
 pub use self::memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "redis")]
-pub use self::redis::{RedisPrefixError, RedisStore};
+pub use self::redis::{RedisConnection, RedisPrefixError, RedisStore};
 pub use error::{StoreError, StoreErrorKind};
 pub use shared::SharedStore;
 

@@ -63,9 +63,10 @@ impl From<&RedisError> for Cause {
     }
 }
 
-/// Whether the server itself refused the command, so that it was not applied.
-pub(super) fn is_refusal(error: &RedisError) -> bool {
-    error.code().is_some()
+/// Whether a command that was sent at most once has not been applied: the server refused it, or there was nobody to send it
+/// to.
+pub(super) fn was_not_applied(error: &RedisError) -> bool {
+    error.code().is_some() || error.is_connection_refusal() || error.kind() == ErrorKind::AuthenticationFailed
 }
 
 fn kind(error: &RedisError) -> StoreErrorKind {
@@ -75,9 +76,7 @@ fn kind(error: &RedisError) -> StoreErrorKind {
             "WRONGTYPE" => StoreErrorKind::Unreadable,
             "NOAUTH" | "WRONGPASS" | "NOPERM" | "NOPROTO" => StoreErrorKind::Unsupported,
             "ERR" if is_general(error, "max number of clients") => StoreErrorKind::Unavailable,
-            "ERR" if is_general(error, "syntax error") || is_general(error, "unknown command") => {
-                StoreErrorKind::Unsupported
-            }
+            "ERR" if NOT_SUPPORTED.iter().any(|text| is_general(error, text)) => StoreErrorKind::Unsupported,
             "ERR" | "NOSCRIPT" | "CROSSSLOT" | "EXECABORT" => StoreErrorKind::Broken,
             // READONLY, LOADING, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, MOVED, MISCONF, NOREPLICAS, BUSY and what servers yet
             // to come will say in a state of theirs that passes.
@@ -86,13 +85,16 @@ fn kind(error: &RedisError) -> StoreErrorKind {
     }
     match error.kind() {
         ErrorKind::Io if error.is_timeout() => StoreErrorKind::TimedOut,
-        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported => {
-            StoreErrorKind::Unsupported
-        }
+        ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported => StoreErrorKind::Unsupported,
+        // Of a connection that is made anew: a password is being changed, or the server has no room for another client, which
+        // looks the same.
+        ErrorKind::AuthenticationFailed => StoreErrorKind::Unavailable,
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType | ErrorKind::Client => StoreErrorKind::Broken,
         _ => StoreErrorKind::Unavailable,
     }
 }
+
+const NOT_SUPPORTED: [&str; 3] = ["syntax error", "unknown command", "DB index is out of range"];
 
 /// An error of the code that stands for no kind in particular, told apart by its text.
 fn is_general(error: &RedisError, text: &str) -> bool {

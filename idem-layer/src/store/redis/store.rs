@@ -1,12 +1,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use ::redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
-use ::redis::io::tcp::TcpSettings;
-use ::redis::{Client, Cmd, IntoConnectionInfo, RedisError, Value};
+use ::redis::aio::ConnectionLike;
+use ::redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, Value};
 use bytes::Bytes;
 
-use super::fault::{Cause, Fault, is_refusal};
+use super::connection::RedisConnection;
+use super::fault::{Cause, Fault, was_not_applied};
 use super::layout::{self, Prefix, READ, RedisPrefixError, Script, WRITE_IF_ROOM, WRITE_IN_ANY_CASE};
 use crate::protocol::{
     Acquire, Acquired, Answer, Command, Completion, Identity, Life, NotReplayable, Owned, Phase, Record, Renew, Seen,
@@ -16,7 +16,7 @@ use crate::store::{Inspect, Store, StoreError, StoreErrorKind};
 
 /// Keeps records in Redis or Valkey. Cheap to clone; clones share the connection. See the [module docs](super).
 #[derive(Clone)]
-pub struct RedisStore<C = ConnectionManager> {
+pub struct RedisStore<C = RedisConnection> {
     connection: C,
     prefix: Prefix,
     /// The connection may send a command again by itself, so that its last error says nothing about what it sent first.
@@ -38,8 +38,7 @@ impl RedisStore {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(address: impl IntoConnectionInfo) -> Result<Self, StoreError> {
-        let manager = ConnectionManager::new_with_config(client(address)?, connection_config()).await;
-        Ok(Self::managed(manager.map_err(unsent)?))
+        RedisConnection::connect(address).await.map(Self::connected).map_err(not_connected)
     }
 
     /// As [`connect`](RedisStore::connect), but the connection is made by the first command: for a service that has to start
@@ -53,11 +52,10 @@ impl RedisStore {
     ///
     /// Outside of a tokio runtime.
     pub fn connect_lazy(address: impl IntoConnectionInfo) -> Result<Self, StoreError> {
-        let manager = ConnectionManager::new_lazy_with_config(client(address)?, connection_config());
-        Ok(Self::managed(manager.map_err(unsent)?))
+        RedisConnection::connect_lazy(address).map(Self::connected).map_err(not_connected)
     }
 
-    fn managed(connection: ConnectionManager) -> Self {
+    fn connected(connection: RedisConnection) -> Self {
         Self { resends: false, ..Self::new(connection) }
     }
 }
@@ -273,8 +271,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
         }
     }
 
-    /// Sends a command, once more if the connection turns out to be dropped: that is noticed only by using it, and a
-    /// `ConnectionManager` has made another by then.
+    /// Sends a command, once more if the connection turns out to be dropped: that is noticed only by using it, and the
+    /// second time there is another.
     async fn send(&self, command: &Cmd) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         let error = match command.query_async::<Value>(&mut connection).await {
@@ -289,8 +287,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     }
 
     fn fault(&self, error: RedisError) -> Fault {
-        let not_applied = !self.resends && (is_refusal(&error) || error.is_connection_refusal());
-        Fault { error, outcome_unknown: !not_applied }
+        Fault { outcome_unknown: self.resends || !was_not_applied(&error), error }
     }
 
     /// Names the server whose version does not know what is needed. The one place where it is asked for that.
@@ -303,31 +300,11 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     }
 }
 
-/// How long a connection may take to be made, and a command to be answered. The engine gives up earlier; this is so that
-/// nothing hangs where nobody waits.
-const LIMIT: Duration = Duration::from_secs(1);
-
-/// A connection on which the server has acknowledged nothing for so long is dead and replaced.
-#[cfg(target_os = "linux")]
-const DEAD_AFTER: Duration = Duration::from_secs(5);
-
-fn client(address: impl IntoConnectionInfo) -> Result<Client, StoreError> {
-    let settings = TcpSettings::default().set_nodelay(true);
-    #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(DEAD_AFTER);
-    let info = address.into_connection_info().map_err(unsent)?;
-    Client::open(info.set_tcp_settings(settings)).map_err(unsent)
-}
-
-/// No retries: a command that finds no server fails at once, and the next one tries again.
-fn connection_config() -> ConnectionManagerConfig {
-    ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(LIMIT))
-        .set_response_timeout(Some(LIMIT))
-        .set_number_of_retries(0)
-}
-
-fn unsent(error: RedisError) -> StoreError {
+fn not_connected(error: RedisError) -> StoreError {
+    // Later on this is a state that may pass; at the start it is taken for a wrong password.
+    if error.kind() == ErrorKind::AuthenticationFailed {
+        return StoreError::new(StoreErrorKind::Unsupported).because(Cause::from(&error));
+    }
     Fault { error, outcome_unknown: false }.into()
 }
 
