@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use crate::http::Client;
+use crate::client::Client;
 
 /// How long anything may take before a test gives up. It decides no outcome: whatever hangs fails.
 const PATIENCE: Duration = Duration::from_secs(60);
