@@ -14,21 +14,21 @@ struct Ledger(TempDir);
 
 impl Ledger {
     fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(tempfile::tempdir().expect("a temporary directory"))
     }
 
     fn path(&self) -> String {
-        self.0.path().join("ledger.jsonl").to_str().unwrap().to_owned()
+        self.0.path().join("ledger.jsonl").to_str().expect("a path of text").to_owned()
     }
 
     /// The whole file, read without the service's help.
     fn effects(&self) -> Vec<Value> {
         let text = if Path::new(&self.path()).exists() {
-            std::fs::read_to_string(self.path()).unwrap()
+            std::fs::read_to_string(self.path()).expect("the ledger")
         } else {
             String::new()
         };
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
     }
 
     /// Waits until a handler has got as far as its effect.

@@ -23,7 +23,7 @@ fn pay(client: &Client, key: &str) -> Call {
 
 async fn effects(client: &Client) -> Vec<Value> {
     let ledger = client.get("/ledger").send().await.json();
-    let effects = ledger["effects"].as_array().unwrap().clone();
+    let effects = ledger["effects"].as_array().expect("an array").clone();
     assert_eq!(ledger["count"], effects.len());
     effects
 }
@@ -380,7 +380,7 @@ async fn sigterm_does_not_wait_for_clients_that_say_nothing() {
 }
 
 async fn run(arguments: &[&str]) -> Output {
-    Command::new(PAYMENTS).args(arguments).kill_on_drop(true).output().await.unwrap()
+    Command::new(PAYMENTS).args(arguments).kill_on_drop(true).output().await.expect("the program runs")
 }
 
 #[tokio::test]

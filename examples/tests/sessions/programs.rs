@@ -13,8 +13,8 @@ const BUSINESS_FN: &str = env!("CARGO_BIN_EXE_business_fn");
 async fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (Output, String) {
     let mut command = Command::new(program);
     command.args(arguments).env_remove("REDIS_URL").env_remove("RUST_LOG").envs(variables.iter().copied());
-    let output = command.output().await.unwrap();
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let output = command.output().await.expect("the program runs");
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
     (output, text)
 }
 
