@@ -9,6 +9,7 @@ mod expand;
 mod template;
 
 use proc_macro2::TokenStream;
+use quote::quote;
 
 use crate::args::Args;
 use crate::check::{Errors, Function};
@@ -71,9 +72,8 @@ fn idempotent_item(args: TokenStream, item: TokenStream) -> TokenStream {
     match (errors.into_compile_errors(), complete, function) {
         (None, Some(complete), Some(function)) => expand::expand(&complete, &function),
         (errors, _, _) => {
-            let mut tokens = errors.unwrap_or_default();
-            tokens.extend(item);
-            tokens
+            // What only the attribute uses is not unused.
+            quote!(#errors #[allow(unused_variables)] #item)
         }
     }
 }

@@ -726,8 +726,3 @@ async fn a_guarded_future_is_send() {
     let shop = Arc::new(Shop::new(at_least_once()));
     assert_eq!(tokio::spawn(async move { shop.pay(order("o-1", 1)).await }).await.unwrap().unwrap().id, 1);
 }
-
-#[test]
-fn each_mistake_is_reported_on_its_own_token() {
-    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
-}
