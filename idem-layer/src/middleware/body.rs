@@ -119,6 +119,17 @@ where
     }
 }
 
+/// An empty body: what layers further out, such as tower-http's `TimeoutLayer`, answer with.
+impl<B> Default for ResponseBody<B>
+where
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn default() -> Self {
+        Self::whole(Buffered::default())
+    }
+}
+
 impl<B> Body for ResponseBody<B>
 where
     B: Body + Send + 'static,
