@@ -8,7 +8,7 @@ use crate::check::Function;
 
 /// The function with its outside rewritten:
 ///
-/// ```ignore
+/// ```text
 /// async fn pay(order: Order) -> Result<Receipt, PayError> {
 ///     let guard = Guard::clone(&<guard>);
 ///     let call = Call::new("orders.pay", to_key(&<key>), to_scope(&<scope>));

@@ -726,3 +726,15 @@ async fn a_guarded_future_is_send() {
     let shop = Arc::new(Shop::new(at_least_once()));
     assert_eq!(tokio::spawn(async move { shop.pay(order("o-1", 1)).await }).await.unwrap().unwrap().id, 1);
 }
+
+#[tokio::test]
+async fn the_library_may_have_another_path() {
+    mod facade {
+        pub(super) use idem_layer as idempotency;
+    }
+    #[idempotent(crate = facade::idempotency, guard = guard, operation = "facade", key = "{id}", scope = id, fingerprint(id))]
+    async fn call(guard: &Guard, id: u32) -> Result<u32, Refused> {
+        Ok(id)
+    }
+    assert_eq!(call(&at_least_once(), 1).await.unwrap(), 1);
+}
