@@ -2,6 +2,8 @@
 
 mod rig;
 
+mod bodies;
 mod concurrency;
 mod failures;
 mod leaving;
+mod replays;
