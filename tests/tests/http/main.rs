@@ -7,3 +7,4 @@ mod concurrency;
 mod failures;
 mod leaving;
 mod replays;
+mod stacks;
