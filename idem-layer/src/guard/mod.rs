@@ -1,0 +1,229 @@
+//! The engine: one execution against a store.
+//!
+//! A [`Guard`] is made with the promise that it keeps. It turns an [`Arrival`] (identity and fingerprint) into an
+//! [`Admission`]: either the [`Claim`], which is the right to run and is settled exactly once, or what the repeat gets
+//! instead. The HTTP layer and `#[idempotent]` are built on it, and it is usable by hand:
+//!
+//! ```
+//! use idem_layer::guard::{Admission, Guard, Repeat};
+//! use idem_layer::protocol::{Identity, Key, Operation, Scope};
+//! use idem_layer::store::MemoryStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let guard = Guard::at_least_once(MemoryStore::new());
+//! let order = Identity::new(Operation::new("order.create")?, None, Scope::new("user:alice")?, Key::new("k-1")?);
+//!
+//! match guard.claim(order.clone()).await? {
+//!     Admission::Claimed(claim) => {
+//!         let id = 42; // ... the work ...
+//!         let _ = claim.complete(&id).await;
+//!     }
+//!     Admission::Repeat(Repeat::Replay(snapshot)) => println!("already done: {snapshot:?}"),
+//!     Admission::Repeat(other) => println!("not now: {other:?}"),
+//! }
+//! assert!(guard.stored(&order).await?.is_some());
+//! # Ok(()) }
+//! ```
+//!
+//! 1. A claim is renewed by a task of its own, at a third of its lease, up to the run ceiling. One failed renewal is no
+//!    reason to stop; the claim is lost when the store says so.
+//! 2. Settling a claim is handed to the runtime when its future is dropped, and retried in the background when the store
+//!    does not answer: the caller gets his result, the claim is kept.
+//! 3. An owner who learns that his claim is lost is told what the key holds instead. If it holds nothing (the store lost
+//!    the record), the outcome is stored under a fresh claim.
+//! 4. A claim that is dropped unsettled has an unknown outcome: it is abandoned or held, by the guarantee.
+//! 5. Every event is emitted at one place, to [`Observer`]s; `tracing` is the first.
+//!
+//! A guard needs a tokio runtime with its timer enabled.
+
+mod admission;
+mod arrival;
+mod claim;
+mod event;
+mod handover;
+mod renewal;
+mod settling;
+mod tracker;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::protocol::{Identity, OnLapse, Policy, Seen};
+use crate::store::{Inspect, SharedStore, StoreError, StoreErrorKind};
+
+pub use admission::{Admission, Repeat};
+pub use arrival::Arrival;
+pub use claim::{Claim, Settled};
+pub use event::{Event, EventKind, Observer, TracingObserver};
+pub use tracker::Drained;
+
+pub(crate) use handover::{Course, Handover};
+pub(crate) use tracker::Tracked;
+
+/// Lets one operation per identity take effect, by the guarantee that it was made with. See the [module docs](self).
+///
+/// Cheap to clone; clones share the store, the observers and the count of what is open.
+#[derive(Clone)]
+pub struct Guard(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    store: SharedStore,
+    guarantee: Guarantee,
+    policy: Policy,
+    clock: Clock,
+    observers: Vec<Arc<dyn Observer>>,
+    tracker: Arc<tracker::Tracker>,
+}
+
+/// What is promised when an outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guarantee {
+    AtLeastOnce,
+    AtMostOnce,
+}
+
+impl Guard {
+    /// A run whose outcome is unknown (its owner died, it panicked) is run again by the next repeat, which learns that it
+    /// is a further attempt.
+    pub fn at_least_once(store: impl Inspect) -> Self {
+        Self::new(store, Guarantee::AtLeastOnce)
+    }
+
+    /// A run whose outcome is unknown is held: repeats are told so, nobody runs it again until it is decided.
+    pub fn at_most_once(store: impl Inspect) -> Self {
+        Self::new(store, Guarantee::AtMostOnce)
+    }
+
+    fn new(store: impl Inspect, guarantee: Guarantee) -> Self {
+        Self(Arc::new(Inner {
+            store: SharedStore::new(store),
+            guarantee,
+            policy: Policy::default(),
+            clock: Clock::system(),
+            observers: vec![Arc::new(TracingObserver)],
+            tracker: Arc::default(),
+        }))
+    }
+
+    /// The same guard with other times.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        Self(Arc::new(Inner { policy, ..Arc::unwrap_or_clone(self.0) }))
+    }
+
+    /// The same guard with a further observer of its events.
+    #[must_use]
+    pub fn observed_by(self, observer: impl Observer) -> Self {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        inner.observers.push(Arc::new(observer));
+        Self(Arc::new(inner))
+    }
+
+    /// The times that apply where an arrival brings none of its own.
+    pub fn policy(&self) -> &Policy {
+        &self.0.policy
+    }
+
+    /// Asks for the right to run.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not know within the policy's limit of a store call. Nothing may be run then. A claim that was
+    /// granted without our learning of it is released in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled, dropping the future hands it to the runtime, where a claim that it wins is released.
+    pub fn claim<A: Into<Arrival>>(
+        &self,
+        arrival: A,
+    ) -> impl Future<Output = Result<Admission, StoreError>> + Send + use<A> {
+        let (guard, arrival) = (self.clone(), arrival.into());
+        let tracked = self.track();
+        let admission = Handover::new(async move {
+            let _tracked = tracked;
+            guard.admit(arrival).await
+        });
+        async move {
+            let mut admission = admission.await?;
+            if let Admission::Claimed(claim) = &mut admission {
+                claim.begin();
+            }
+            Ok(admission)
+        }
+    }
+
+    /// What is stored for an identity now, for people and tools: by the time the answer arrives it may have changed.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not know within the policy's limit of a store call.
+    pub async fn stored(&self, identity: &Identity) -> Result<Option<Seen>, StoreError> {
+        self.call(self.0.policy.store_call(), || self.0.store.read(identity)).await
+    }
+
+    /// Waits until no claim is open, nothing that was handed over is running and no settling is being retried, at most for
+    /// `limit`. For shutdown, after the server has stopped accepting: what has not ended by then is left to its lease, and
+    /// a settling that is being retried is tried a last time.
+    pub async fn drain(&self, limit: Duration) -> Drained {
+        self.0.tracker.drain(limit).await
+    }
+
+    /// Counts something as open until the result is dropped.
+    pub(crate) fn track(&self) -> Tracked {
+        self.0.tracker.track()
+    }
+
+    fn on_lapse(&self) -> OnLapse {
+        match self.0.guarantee {
+            Guarantee::AtLeastOnce => OnLapse::RunAgain,
+            Guarantee::AtMostOnce => OnLapse::Hold,
+        }
+    }
+
+    /// The one place at which events leave the engine.
+    pub(crate) fn emit(&self, identity: &Identity, kind: EventKind) {
+        let event = Event::new(identity, kind);
+        for observer in &self.0.observers {
+            observer.observe(&event);
+        }
+    }
+
+    /// One call to the store: limited, and repeated once when it failed in a way that may pass. Safe because every command
+    /// is idempotent by its token.
+    async fn call<T, F>(&self, limit: Duration, mut command: impl FnMut() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let repeated = async {
+            let first = match command().await {
+                Err(error) if error.is_passing() && error.kind() != StoreErrorKind::Full => error,
+                answer => return answer,
+            };
+            match command().await {
+                Err(second) if first.is_outcome_unknown() => Err(second.with_unknown_outcome()),
+                answer => answer,
+            }
+        };
+        match tokio::time::timeout(limit, repeated).await {
+            Ok(answer) => answer,
+            Err(_) => Err(StoreError::new(StoreErrorKind::TimedOut).with_unknown_outcome()),
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("guarantee", &self.0.guarantee)
+            .field("policy", &self.0.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "memory", feature = "testing"))]
+mod tests;

@@ -117,7 +117,8 @@ impl Held {
     /// Held by the handler's own decision. Longer text is cut at 256 bytes.
     pub fn because(why: impl Into<String>) -> Self {
         let mut why = why.into();
-        why.truncate(why.floor_char_boundary(256));
+        let end = (0..=256.min(why.len())).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
+        why.truncate(end);
         Self::Because(why)
     }
 }

@@ -394,6 +394,7 @@ pub enum Owned {
 }
 
 /// A write, conditional on what was read.
+#[expect(clippy::large_enum_variant, reason = "made and taken apart within one step, never kept")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Nothing.

@@ -69,8 +69,8 @@
 mod error;
 #[cfg(feature = "memory")]
 mod memory;
-#[cfg(any())]
-mod redis;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod shared;
 
 use std::future::Future;
@@ -79,8 +79,8 @@ use crate::protocol::{Acquire, Acquired, Identity, Owned, Renew, Seen, Settle, T
 
 #[cfg(feature = "memory")]
 pub use self::memory::{MemoryStore, MemoryStoreBuilder, Pressure};
-#[cfg(any())]
-pub use self::redis::{RedisStore, RedisStoreBuilder};
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisConnection, RedisPrefixError, RedisStore};
 pub use error::{StoreError, StoreErrorKind};
 pub use shared::SharedStore;
 

@@ -1,0 +1,319 @@
+//! What `#[idempotent]` expands into. Not for use by hand: anything here may change in any release, together with the macro.
+
+use std::fmt::Arguments;
+use std::future::Future;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::canonical::canonical;
+use super::failure::Failure;
+use super::refused::{Refused, RefusedKind};
+use crate::guard::Arrival;
+use crate::protocol::{Digester, Fingerprint, Identity, IdentityError, Key, KeyError, Operation, Policy, Scope};
+
+pub use crate::guard::Guard;
+
+/// One call of a guarded function, from its arguments.
+#[derive(Debug)]
+pub struct Call {
+    operation: &'static str,
+    key: Result<Key, KeyError>,
+    scope: Result<Scope, IdentityError>,
+    fingerprint: Option<serde_json::Result<Fingerprint>>,
+    retention: Option<Duration>,
+    lease: Option<Duration>,
+}
+
+impl Call {
+    /// The macro has checked the operation.
+    pub fn new(operation: &'static str, key: Result<Key, KeyError>, scope: Result<Scope, IdentityError>) -> Self {
+        Self { operation, key, scope, fingerprint: None, retention: None, lease: None }
+    }
+
+    /// Compares by these parts.
+    #[must_use]
+    pub fn fingerprint(mut self, parts: Parts) -> Self {
+        self.fingerprint = Some(parts.0.map(Digester::finish));
+        self
+    }
+
+    /// Replaces the policy's retention.
+    #[must_use]
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+
+    /// Replaces the policy's lease.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// [`Guard::run`].
+    pub async fn run<R, F, W>(self, guard: &Guard, failure: F, work: W) -> R
+    where
+        R: Outcome<Value: Serialize + DeserializeOwned, Error: FromRefused>,
+        F: Fn(&R::Error) -> Failure,
+        W: Future<Output = R>,
+    {
+        R::from_result(match self.arrival(guard) {
+            Ok(arrival) => guard.run(arrival, failure, async { work.await.into_result() }).await,
+            Err(refused) => Err(refused.into()),
+        })
+    }
+
+    /// [`Guard::run_replaying_errors`].
+    pub async fn run_replaying_errors<R, F, W>(self, guard: &Guard, failure: F, work: W) -> R
+    where
+        R: Outcome<Value: Serialize + DeserializeOwned, Error: FromRefused + Serialize + DeserializeOwned>,
+        F: Fn(&R::Error) -> Failure,
+        W: Future<Output = R>,
+    {
+        R::from_result(match self.arrival(guard) {
+            Ok(arrival) => guard.run_replaying_errors(arrival, failure, async { work.await.into_result() }).await,
+            Err(refused) => Err(refused.into()),
+        })
+    }
+
+    fn arrival(self, guard: &Guard) -> Result<Arrival, Refused> {
+        let operation = Operation::new(self.operation).expect("checked by the macro");
+        let refused = |kind| Refused::new(kind, &operation);
+        let key = self.key.map_err(|error| refused(RefusedKind::InvalidKey).because(error))?;
+        let scope = self.scope.map_err(|error| refused(RefusedKind::InvalidScope).because(error))?;
+        let fingerprint =
+            (self.fingerprint.transpose()).map_err(|error| refused(RefusedKind::InvalidFingerprint).because(error))?;
+        let policy = policy(guard.policy(), self.retention, self.lease)
+            .map_err(|error| refused(RefusedKind::InvalidPolicy).because(error))?;
+
+        let mut arrival = Arrival::new(Identity::new(operation, None, scope, key));
+        if let Some(fingerprint) = fingerprint {
+            arrival = arrival.fingerprint(fingerprint);
+        }
+        Ok(arrival.policy(policy))
+    }
+}
+
+fn policy(
+    policy: &Policy,
+    retention: Option<Duration>,
+    lease: Option<Duration>,
+) -> Result<Policy, crate::protocol::PolicyError> {
+    let mut builder = policy.to_builder();
+    if let Some(retention) = retention {
+        builder = builder.retention(retention);
+    }
+    if let Some(lease) = lease {
+        builder = builder.lease(lease);
+    }
+    builder.build()
+}
+
+/// `Result`, by whatever alias it is written.
+#[diagnostic::on_unimplemented(
+    message = "an idempotent function returns `Result<T, E>`, not `{Self}`",
+    label = "not a `Result`",
+    note = "repeats get the stored `T`; a call that may not run gets a `Refused`, made into `E`"
+)]
+pub trait Outcome: sealed::Sealed {
+    /// What is stored.
+    type Value;
+    /// What a refusal becomes.
+    type Error;
+
+    /// Itself.
+    fn into_result(self) -> Result<Self::Value, Self::Error>;
+    /// Itself.
+    fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T, E> Sealed for Result<T, E> {}
+}
+
+impl<T, E> Outcome for Result<T, E> {
+    type Value = T;
+    type Error = E;
+
+    fn into_result(self) -> Self {
+        self
+    }
+
+    fn from_result(result: Self) -> Self {
+        result
+    }
+}
+
+/// An error that a refusal can be returned as.
+#[diagnostic::on_unimplemented(
+    message = "a refused call is returned as the function's error, but `{Self}` is not made from `Refused`",
+    label = "lacks `From<idem_layer::Refused>`",
+    note = "give the enum a variant for it: with thiserror `#[error(transparent)] Refused(#[from] idem_layer::Refused)`",
+    note = "or return an error that is made from any other, such as `anyhow::Error`, or `Refused` itself"
+)]
+pub trait FromRefused: From<Refused> {}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<Refused>> FromRefused for E {}
+
+/// Stands for a value of the return type in code that never runs.
+pub fn returned<R: Outcome>() -> R
+where
+    R::Value: Serialize + DeserializeOwned,
+    R::Error: FromRefused,
+{
+    unreachable!("stands for a type")
+}
+
+/// What an `Err` means where no `failure` is given.
+pub fn unclassified<E>(_: &E) -> Failure {
+    Failure::Unknown
+}
+
+/// `unscoped`.
+pub fn unscoped() -> Result<Scope, IdentityError> {
+    Ok(Scope::unscoped())
+}
+
+/// The parts of a fingerprint, until one cannot be serialised.
+#[derive(Debug)]
+pub struct Parts(serde_json::Result<Digester>);
+
+impl Parts {
+    /// None yet.
+    #[expect(clippy::new_without_default, reason = "only the macro makes one")]
+    pub fn new() -> Self {
+        Self(Ok(Fingerprint::digester()))
+    }
+
+    /// Adds one part, by its canonical JSON.
+    #[must_use]
+    pub fn part<T: Serialize + ?Sized>(self, part: &T) -> Self {
+        Self(self.0.and_then(|digester| Ok(digester.part(canonical(&serde_json::to_vec(part)?)))))
+    }
+}
+
+/// A key from a format string: `texts` are one more than `values`, which stand between them.
+///
+/// # Errors
+///
+/// [`KeyError::Empty`] for an empty value, [`KeyError::TooLong`].
+pub fn template_key(texts: &[&str], values: &[Arguments<'_>]) -> Result<Key, KeyError> {
+    let values: Vec<String> = values.iter().map(Arguments::to_string).collect();
+    if values.iter().any(String::is_empty) {
+        return Err(KeyError::Empty);
+    }
+    let text = joined(texts, &values);
+    if reads_back(texts, &values, &text) {
+        return Key::new(text);
+    }
+    let last = values.len() - 1;
+    Key::all_of(
+        (values.iter().enumerate())
+            .map(|(i, value)| match i {
+                i if i == last => Key::new([texts[i], value, texts[i + 1]].concat()),
+                i => Key::new([texts[i], value].concat()),
+            })
+            .collect::<Result<Vec<_>, _>>()?,
+    )
+}
+
+/// A scope from a format string with one value at the most.
+///
+/// # Errors
+///
+/// [`IdentityError::Scope`] for an empty value, or beyond 255 bytes.
+pub fn template_scope(texts: &[&str], values: &[Arguments<'_>]) -> Result<Scope, IdentityError> {
+    let values: Vec<String> = values.iter().map(Arguments::to_string).collect();
+    if values.iter().any(String::is_empty) {
+        return Err(IdentityError::Scope);
+    }
+    Scope::new(joined(texts, &values))
+}
+
+fn joined(texts: &[&str], values: &[String]) -> String {
+    let mut joined = String::new();
+    for (text, value) in texts.iter().zip(values.iter().map(String::as_str).chain([""])) {
+        joined.push_str(text);
+        joined.push_str(value);
+    }
+    joined
+}
+
+/// Whether `text`, cut at the first place where each text between two values occurs, falls into these values. Then no other
+/// values make the same text.
+fn reads_back(texts: &[&str], values: &[String], text: &str) -> bool {
+    let Some((_, between)) = values.split_last() else { return true };
+    let mut rest = &text[texts[0].len()..];
+    between.iter().zip(&texts[1..]).all(|(value, separator)| {
+        let fits = !separator.is_empty() && rest.find(separator) == Some(value.len());
+        if fits {
+            rest = &rest[value.len() + separator.len()..];
+        }
+        fits
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(texts: &[&str], values: &[&str]) -> Result<Key, KeyError> {
+        match values {
+            [a] => template_key(texts, &[format_args!("{a}")]),
+            [a, b] => template_key(texts, &[format_args!("{a}"), format_args!("{b}")]),
+            _ => unreachable!(),
+        }
+    }
+
+    /// Keys are stored: what a format string makes of its values never changes.
+    #[test]
+    fn a_key_reads_as_it_is_written_unless_that_is_ambiguous() {
+        let text = |texts: &[&str], values: &[&str]| key(texts, values).unwrap().text().into_owned();
+        assert_eq!(text(&["order-", ""], &["7"]), "order-7");
+        assert_eq!(text(&["", "-", ""], &["o1", "7"]), "o1-7");
+        assert_eq!(text(&["", "-", ""], &["o1", "7-8"]), "o1-7-8");
+        assert_eq!(text(&["", "-", "/"], &["o-1", "7"]), "o-1,-7/");
+        assert_eq!(text(&["", "", ""], &["a", "b"]), "a,b");
+        assert_eq!(text(&["", "--", ""], &["a-", "b"]), "a-,--b");
+    }
+
+    #[test]
+    fn an_empty_value_is_refused_wherever_it_stands() {
+        assert_eq!(key(&["order-", ""], &[""]), Err(KeyError::Empty));
+        assert_eq!(key(&["", "-", ""], &["a", ""]), Err(KeyError::Empty));
+        assert_eq!(key(&["", ""], &[&"x".repeat(256)]), Err(KeyError::TooLong));
+        assert_eq!(template_scope(&["user:", ""], &[format_args!("")]), Err(IdentityError::Scope));
+        assert_eq!(template_scope(&["user:", ""], &[format_args!("7")]), Scope::new("user:7"));
+    }
+
+    #[test]
+    fn equal_maps_have_equal_fingerprints() {
+        let finished = |parts: Parts| parts.0.unwrap().finish();
+        let forwards: HashMap<String, u32> = (0..50).map(|i| (format!("k{i}"), i)).collect();
+        let backwards: HashMap<String, u32> = (0..50).rev().map(|i| (format!("k{i}"), i)).collect();
+        assert_eq!(finished(Parts::new().part(&forwards)), finished(Parts::new().part(&backwards)));
+        assert_ne!(finished(Parts::new().part("ab").part("c")), finished(Parts::new().part("a").part("bc")));
+        assert!(Parts::new().part(&HashMap::from([((1, 2), 3)])).0.is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn two_calls_share_a_key_only_if_they_share_its_values(
+            a in ("[a-]{1,4}", "[a-]{1,4}"),
+            b in ("[a-]{1,4}", "[a-]{1,4}"),
+            between in "[a-]{0,2}",
+        ) {
+            let of = |(x, y): &(String, String)| key(&["", &between, ""], &[x, y]).unwrap();
+            prop_assert_eq!(of(&a) == of(&b), a == b);
+        }
+    }
+}

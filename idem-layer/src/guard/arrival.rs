@@ -1,0 +1,72 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::protocol::{Fingerprint, Identity, Policy};
+
+/// One arrival of a request, message or call: its identity, and what it is compared by.
+#[derive(Clone)]
+pub struct Arrival {
+    pub(super) identity: Identity,
+    pub(super) fingerprint: Option<Fingerprint>,
+    pub(super) observed: bool,
+    pub(super) redigest: Option<Redigest>,
+    pub(super) policy: Option<Policy>,
+}
+
+type Redigest = Arc<dyn Fn(u8) -> Option<Fingerprint> + Send + Sync>;
+
+impl Arrival {
+    /// An arrival of this identity that compares equal to any other.
+    pub fn new(identity: Identity) -> Self {
+        Self { identity, fingerprint: None, observed: false, redigest: None, policy: None }
+    }
+
+    /// What arrives.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Compares by this fingerprint: another arrival of the identity with a different one is a mismatch.
+    #[must_use]
+    pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
+        self.fingerprint = Some(fingerprint);
+        self
+    }
+
+    /// Compares, but only reports a difference. For senders who cannot correct themselves.
+    #[must_use]
+    pub fn observed(mut self) -> Self {
+        self.observed = true;
+        self
+    }
+
+    /// How to make the fingerprint by another version of the rules, should the record have been written by one. Answers
+    /// `None` for a version it does not know; then the arrival is refused, for it cannot be compared.
+    #[must_use]
+    pub fn redigest(mut self, redigest: impl Fn(u8) -> Option<Fingerprint> + Send + Sync + 'static) -> Self {
+        self.redigest = Some(Arc::new(redigest));
+        self
+    }
+
+    /// Other times than the guard's.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+}
+
+impl From<Identity> for Arrival {
+    fn from(identity: Identity) -> Self {
+        Self::new(identity)
+    }
+}
+
+impl fmt::Debug for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arrival")
+            .field("identity", &self.identity)
+            .field("observed", &self.observed)
+            .finish_non_exhaustive()
+    }
+}

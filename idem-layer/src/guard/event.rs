@@ -1,0 +1,176 @@
+use std::fmt;
+
+use super::admission::Repeat;
+use crate::protocol::{Identity, KeyHash, Tag};
+use crate::store::StoreErrorKind;
+
+/// Something that happened to a key.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Event<'a> {
+    /// The operation's name; safe as a metric label.
+    pub operation: &'a str,
+    /// Stands for the identity. The key itself is in no event.
+    pub key: KeyHash,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A run begins. Emitted before the work.
+    Claimed {
+        /// 1, or more after an earlier attempt was released.
+        attempt: u32,
+    },
+    /// A run begins although an earlier attempt's outcome is unknown. Emitted before the work.
+    TakenOver {
+        /// At least 2.
+        attempt: u32,
+    },
+    /// A repeat got the stored outcome.
+    Replayed,
+    /// A repeat of a completed operation whose outcome could not be kept.
+    NotReplayable,
+    /// A repeat came while the first still runs.
+    InProgress,
+    /// A repeat came for a key whose outcome is unknown.
+    OutcomeUnknown,
+    /// The key was used for a different request, which was refused.
+    Mismatch,
+    /// The key was used for a different request, which the route only observes.
+    Differs,
+    /// A repeat came after the outcome had expired.
+    Gone,
+    /// A run's outcome was stored.
+    Completed,
+    /// A run took no effect; the key is free.
+    Released,
+    /// A run's outcome is unknown; the next repeat runs again.
+    Abandoned,
+    /// A run's outcome is unknown; nobody runs it until that is decided.
+    HeldBack,
+    /// An owner's command was refused: the claim was no longer its own.
+    Lost {
+        /// What is stored instead, if anything.
+        found: Option<Tag>,
+    },
+    /// The store had lost the record of a run that was still going; its outcome was stored under a fresh claim.
+    Restored,
+    /// A renewal got no answer; it is tried again.
+    RenewalFailed,
+    /// A run has reached the run ceiling: it goes on, but its claim is no longer renewed.
+    CeilingReached,
+    /// The store did not take an outcome; it is tried again in the background.
+    SettlingDeferred,
+    /// A deferred outcome is stored.
+    SettledLate,
+    /// A deferred outcome was given up: the claim is left to its lease.
+    SettlingGivenUp,
+    /// The store could not answer.
+    StoreFailed {
+        /// Why.
+        kind: StoreErrorKind,
+    },
+    /// The caller left; the run goes on without him.
+    HandedOver,
+}
+
+impl EventKind {
+    /// A stable name for logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Claimed { .. } => "claimed",
+            Self::TakenOver { .. } => "taken_over",
+            Self::Replayed => "replayed",
+            Self::NotReplayable => "not_replayable",
+            Self::InProgress => "in_progress",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::Mismatch => "mismatch",
+            Self::Differs => "differs",
+            Self::Gone => "gone",
+            Self::Completed => "completed",
+            Self::Released => "released",
+            Self::Abandoned => "abandoned",
+            Self::HeldBack => "held_back",
+            Self::Lost { .. } => "lost",
+            Self::Restored => "restored",
+            Self::RenewalFailed => "renewal_failed",
+            Self::CeilingReached => "ceiling_reached",
+            Self::SettlingDeferred => "settling_deferred",
+            Self::SettledLate => "settled_late",
+            Self::SettlingGivenUp => "settling_given_up",
+            Self::StoreFailed { .. } => "store_failed",
+            Self::HandedOver => "handed_over",
+        }
+    }
+
+    pub(super) fn of_repeat(repeat: &Repeat) -> Self {
+        match repeat {
+            Repeat::Replay(_) => Self::Replayed,
+            Repeat::NotReplayable(_) => Self::NotReplayable,
+            Repeat::Busy { .. } => Self::InProgress,
+            Repeat::Held { .. } => Self::OutcomeUnknown,
+            Repeat::Mismatch => Self::Mismatch,
+            Repeat::Gone => Self::Gone,
+        }
+    }
+}
+
+impl<'a> Event<'a> {
+    pub(super) fn new(identity: &'a Identity, kind: EventKind) -> Self {
+        Self { operation: identity.operation().as_str(), key: identity.key_hash(), kind }
+    }
+}
+
+/// Is told of every event, on the task where it happens: it must neither block nor panic.
+pub trait Observer: Send + Sync + 'static {
+    /// Takes note of an event.
+    fn observe(&self, event: &Event<'_>);
+}
+
+impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
+    fn observe(&self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
+/// Reports every event to `tracing`, with the target `idem`: the ordinary course at debug, repeats at info, what somebody
+/// should look into at warn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TracingObserver;
+
+impl Observer for TracingObserver {
+    fn observe(&self, event: &Event<'_>) {
+        use EventKind as Kind;
+        let Event { operation, key, kind } = event;
+        let name = kind.name();
+        let detail = Detail(*kind);
+        match kind {
+            Kind::Claimed { .. } | Kind::Completed | Kind::Released | Kind::HandedOver => {
+                tracing::debug!(target: "idem", operation, %key, event = name, %detail, "idempotency");
+            }
+            Kind::Replayed | Kind::InProgress | Kind::Mismatch | Kind::Differs | Kind::Gone | Kind::NotReplayable => {
+                tracing::info!(target: "idem", operation, %key, event = name, %detail, "idempotency");
+            }
+            _ => tracing::warn!(target: "idem", operation, %key, event = name, %detail, "idempotency"),
+        }
+    }
+}
+
+/// What an event's name does not say.
+struct Detail(EventKind);
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            EventKind::Claimed { attempt } | EventKind::TakenOver { attempt } => write!(f, "attempt {attempt}"),
+            EventKind::Lost { found: Some(found) } => write!(f, "found {found:?}"),
+            EventKind::Lost { found: None } => f.write_str("found nothing"),
+            EventKind::StoreFailed { kind } => write!(f, "{kind:?}"),
+            _ => Ok(()),
+        }
+    }
+}

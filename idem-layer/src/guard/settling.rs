@@ -1,0 +1,183 @@
+use std::time::Duration;
+
+use super::admission::Repeat;
+use super::claim::Settled;
+use super::tracker::Tracker;
+use super::{EventKind, Guard};
+use crate::protocol::{
+    Acquire, Acquired, Held, Identity, Owned, Policy, Record, Seen, Settle, Settlement, State, Ticket, Token,
+};
+use crate::store::{Store, StoreError};
+
+impl Guard {
+    /// Settles a claim; where the store does not answer, from a task in the background.
+    pub(super) async fn settle(&self, ticket: &Ticket, policy: Policy, settlement: Settlement) -> Settled {
+        match self.settle_once(ticket, policy, &settlement).await {
+            Ok(settled) => settled,
+            Err(error) => {
+                self.emit(&ticket.identity, EventKind::StoreFailed { kind: error.kind() });
+                self.settle_in_background(ticket.clone(), policy, settlement);
+                Settled::Deferred
+            }
+        }
+    }
+
+    /// One attempt at settling, and what follows from its answer.
+    async fn settle_once(
+        &self,
+        ticket: &Ticket,
+        policy: Policy,
+        settlement: &Settlement,
+    ) -> Result<Settled, StoreError> {
+        let found = match self.send(ticket, policy, settlement).await? {
+            Owned::Done => {
+                self.emit(&ticket.identity, settled_event(settlement));
+                return Ok(Settled::Stored);
+            }
+            Owned::Lost(found) => found,
+        };
+        self.emit(&ticket.identity, EventKind::Lost { found: found.as_ref().map(Record::tag) });
+        match Repeat::of(found) {
+            Some(repeat) => Ok(Settled::Lost(repeat)),
+            None if leaves_a_mark(settlement) => self.restore(ticket, policy, settlement).await,
+            None => Ok(Settled::Stored),
+        }
+    }
+
+    /// Nobody owns the key although its run has an outcome to remember: the store has lost the record. A fresh claim keeps
+    /// the outcome, unless somebody else is faster.
+    async fn restore(&self, ticket: &Ticket, policy: Policy, settlement: &Settlement) -> Result<Settled, StoreError> {
+        let acquire = Acquire {
+            token: Token::mint(),
+            fingerprint: ticket.record.fingerprint,
+            observed: false,
+            on_lapse: self.on_lapse(),
+            lease: policy.lease(),
+            retention: policy.retention(),
+            held_limit: policy.held_limit(),
+            at_ms: self.0.clock.epoch_ms(),
+        };
+        let acquired = self.call(policy.store_call(), || self.0.store.acquire(&ticket.identity, &acquire)).await?;
+        let fresh = match acquired {
+            Acquired::Claimed(fresh, _) => fresh,
+            Acquired::Busy { left, since_ms, .. } => return Ok(Settled::Lost(Repeat::Busy { left, since_ms })),
+            Acquired::Replay { completion, .. } => return Ok(Settled::Lost(completion.into())),
+            Acquired::Held { held, since_ms } => return Ok(Settled::Lost(Repeat::Held { held, since_ms })),
+            Acquired::Mismatch | Acquired::OtherVersion(_) => return Ok(Settled::Lost(Repeat::Mismatch)),
+            Acquired::Gone => return Ok(Settled::Lost(Repeat::Gone)),
+        };
+        match self.send(&fresh, policy, settlement).await? {
+            Owned::Done => {
+                self.emit(&ticket.identity, EventKind::Restored);
+                Ok(Settled::Stored)
+            }
+            Owned::Lost(found) => Ok(Repeat::of(found).map_or(Settled::Stored, Settled::Lost)),
+        }
+    }
+
+    async fn send(&self, ticket: &Ticket, policy: Policy, settlement: &Settlement) -> Result<Owned, StoreError> {
+        let settle =
+            Settle { token: ticket.record.token, settlement: settlement.clone(), at_ms: self.0.clock.epoch_ms() };
+        self.call(policy.store_call(), || self.0.store.settle(ticket, &settle)).await
+    }
+
+    fn settle_in_background(&self, ticket: Ticket, policy: Policy, settlement: Settlement) {
+        let runtime = tokio::runtime::Handle::try_current();
+        let (Ok(runtime), Some(slot)) = (runtime, self.0.tracker.retry_slot()) else {
+            self.emit(&ticket.identity, EventKind::SettlingGivenUp);
+            return;
+        };
+        self.emit(&ticket.identity, EventKind::SettlingDeferred);
+        let guard = self.clone();
+        runtime.spawn(async move {
+            let stored = guard.settle_until_answered(&ticket, policy, &settlement).await;
+            guard.emit(&ticket.identity, if stored { EventKind::SettledLate } else { EventKind::SettlingGivenUp });
+            drop(slot);
+        });
+    }
+
+    /// Retries as long as the store can still hold the claim, and one last time when the guard is being drained.
+    async fn settle_until_answered(&self, ticket: &Ticket, policy: Policy, settlement: &Settlement) -> bool {
+        let began = self.0.clock.now();
+        let mut backoff = Backoff::new(policy);
+        while self.0.clock.now().since(began) < policy.lease() + policy.retention() {
+            let last = self.0.tracker.is_draining();
+            backoff.pause(&self.0.tracker).await;
+            match self.settle_once(ticket, policy, settlement).await {
+                Ok(Settled::Stored) => return true,
+                Ok(_) => return false,
+                Err(_) if last => return false,
+                Err(_) => {}
+            }
+        }
+        false
+    }
+
+    /// An acquire whose reply never came may have been granted. Nobody runs under it, so it is released as soon as the store
+    /// answers again; else it would count as an unknown outcome when it lapses.
+    pub(super) fn release_in_background(&self, identity: Identity, token: Token, policy: Policy) {
+        let runtime = tokio::runtime::Handle::try_current();
+        let (Ok(runtime), Some(slot)) = (runtime, self.0.tracker.retry_slot()) else { return };
+        let guard = self.clone();
+        runtime.spawn(async move {
+            let began = guard.0.clock.now();
+            let mut backoff = Backoff::new(policy);
+            // The command can still be on its way when a look finds nothing, so it takes several.
+            let mut empty_looks = 0;
+            while empty_looks < EMPTY_LOOKS && guard.0.clock.now().since(began) < policy.lease() + policy.retention() {
+                let last = guard.0.tracker.is_draining();
+                backoff.pause(&guard.0.tracker).await;
+                match guard.stored(&identity).await {
+                    Ok(Some(Seen { record, .. })) if record.token == token => {
+                        if matches!(record.state, State::InFlight { .. } | State::Held(Held::Lapsed)) {
+                            let ticket = Ticket { identity, record };
+                            let _ = guard.settle(&ticket, policy, Settlement::Release).await;
+                        }
+                        break;
+                    }
+                    Ok(_) => empty_looks += 1,
+                    Err(error) if error.is_passing() && !last => {}
+                    Err(_) => break,
+                }
+            }
+            drop(slot);
+        });
+    }
+}
+
+/// How often an acquire whose reply never came is looked for in vain: for about a second and a half.
+const EMPTY_LOOKS: usize = 5;
+
+/// Whether the settlement leaves a record that repeats must find.
+fn leaves_a_mark(settlement: &Settlement) -> bool {
+    matches!(settlement, Settlement::Complete { .. } | Settlement::Hold { .. })
+}
+
+fn settled_event(settlement: &Settlement) -> EventKind {
+    match settlement {
+        Settlement::Complete { .. } => EventKind::Completed,
+        Settlement::Release => EventKind::Released,
+        Settlement::Abandon => EventKind::Abandoned,
+        Settlement::Hold { .. } => EventKind::HeldBack,
+    }
+}
+
+/// Pauses between attempts in the background: from 50 ms, doubled up to a quarter of the lease or 2 s (when the store is back,
+/// an outcome should be there before a repeat takes over), spread by half so that a fleet does not come back in step.
+struct Backoff {
+    pause: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    fn new(policy: Policy) -> Self {
+        Self { pause: Duration::from_millis(50), longest: (policy.lease() / 4).min(Duration::from_secs(2)) }
+    }
+
+    /// Waits, unless the guard is being drained.
+    async fn pause(&mut self, tracker: &Tracker) {
+        let spread = u32::from(Token::mint().as_bytes()[0]);
+        tracker.pause(self.pause / 2 + self.pause * spread / 512).await;
+        self.pause = (self.pause * 2).min(self.longest);
+    }
+}

@@ -1,0 +1,313 @@
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::BoxError;
+use super::capture::Capture;
+
+pin_project! {
+    /// The request body that the inner service gets: as it came where the request is not guarded, else what was read of it.
+    pub struct RequestBody<B> {
+        #[pin]
+        kind: RequestKind<B>,
+    }
+}
+
+pin_project! {
+    #[project = RequestProjection]
+    enum RequestKind<B> {
+        Passed { #[pin] body: B },
+        Read { body: Buffered },
+    }
+}
+
+impl<B> RequestBody<B> {
+    pub(super) fn passed(body: B) -> Self {
+        Self { kind: RequestKind::Passed { body } }
+    }
+
+    pub(super) fn read(body: Buffered) -> Self {
+        Self { kind: RequestKind::Read { body } }
+    }
+}
+
+impl<B> Body for RequestBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.project().kind.project() {
+            RequestProjection::Passed { body } => body.poll_frame(context).map(|frame| frame.map(into_bytes)),
+            RequestProjection::Read { body } => Poll::Ready(body.next()),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            RequestKind::Passed { body } => body.is_end_stream(),
+            RequestKind::Read { body } => body.is_end(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            RequestKind::Passed { body } => body.size_hint(),
+            RequestKind::Read { body } => body.size_hint(),
+        }
+    }
+}
+
+impl<B> fmt::Debug for RequestBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RequestBody")
+    }
+}
+
+pin_project! {
+    /// The response body that the client gets.
+    ///
+    /// A captured one hands its end out only after the outcome is stored; dropped before, the capture goes on on the
+    /// runtime, because the outcome must be stored whether or not the client stays.
+    pub struct ResponseBody<B> where B: Body, B: Send, B: 'static, B::Error: Into<BoxError> {
+        #[pin]
+        kind: ResponseKind<B>,
+    }
+}
+
+pin_project! {
+    #[project = ResponseProjection]
+    enum ResponseKind<B> where B: Body, B: Send, B: 'static, B::Error: Into<BoxError> {
+        Passed { #[pin] body: B },
+        Resumed { first: Option<Bytes>, body: Pin<Box<B>> },
+        Whole { body: Buffered },
+        Captured { body: Capture<B> },
+    }
+}
+
+impl<B> ResponseBody<B>
+where
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    /// Not ours to keep.
+    pub(super) fn passed(body: B) -> Self {
+        Self { kind: ResponseKind::Passed { body } }
+    }
+
+    /// A body of which `first` has been read already, before it turned out to be too large to keep.
+    pub(super) fn resumed(first: Bytes, body: Pin<Box<B>>) -> Self {
+        Self { kind: ResponseKind::Resumed { first: Some(first), body } }
+    }
+
+    /// In memory: a replay, a rejection, or what was stored before the head left.
+    pub(super) fn whole(body: Buffered) -> Self {
+        Self { kind: ResponseKind::Whole { body } }
+    }
+
+    /// Kept while it passes through.
+    pub(super) fn captured(body: Capture<B>) -> Self {
+        Self { kind: ResponseKind::Captured { body } }
+    }
+}
+
+/// An empty body: what layers further out, such as tower-http's `TimeoutLayer`, answer with.
+impl<B> Default for ResponseBody<B>
+where
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn default() -> Self {
+        Self::whole(Buffered::default())
+    }
+}
+
+impl<B> Body for ResponseBody<B>
+where
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.project().kind.project() {
+            ResponseProjection::Passed { body } => body.poll_frame(context).map(|frame| frame.map(into_bytes)),
+            ResponseProjection::Resumed { first, body } => match first.take() {
+                Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
+                None => body.as_mut().poll_frame(context).map(|frame| frame.map(into_bytes)),
+            },
+            ResponseProjection::Whole { body } => Poll::Ready(body.next()),
+            ResponseProjection::Captured { body } => body.poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            ResponseKind::Passed { body } => body.is_end_stream(),
+            ResponseKind::Resumed { first, body } => first.is_none() && body.is_end_stream(),
+            ResponseKind::Whole { body } => body.is_end(),
+            ResponseKind::Captured { body } => body.is_end(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            ResponseKind::Passed { body } => body.size_hint(),
+            ResponseKind::Resumed { first, body } => {
+                let first = first.as_ref().map_or(0, Bytes::len) as u64;
+                let rest = body.size_hint();
+                let mut hint = SizeHint::new();
+                hint.set_lower(rest.lower().saturating_add(first));
+                if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(first)) {
+                    hint.set_upper(upper);
+                }
+                hint
+            }
+            ResponseKind::Whole { body } => body.size_hint(),
+            ResponseKind::Captured { body } => body.size_hint(),
+        }
+    }
+}
+
+impl<B> fmt::Debug for ResponseBody<B>
+where
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResponseBody")
+    }
+}
+
+/// A body in memory: its data as one frame, then its trailers or the error with which it broke off.
+#[derive(Debug, Default)]
+pub(super) struct Buffered {
+    data: Bytes,
+    end: Option<End>,
+}
+
+#[derive(Debug)]
+enum End {
+    Trailers(HeaderMap),
+    Broken(BoxError),
+}
+
+impl Buffered {
+    pub(super) fn new(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self { data, end: trailers.map(End::Trailers) }
+    }
+
+    /// A body that breaks off after `data`.
+    pub(super) fn broken(data: Bytes, error: BoxError) -> Self {
+        Self { data, end: Some(End::Broken(error)) }
+    }
+
+    pub(super) fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    fn next(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
+        if !self.data.is_empty() {
+            return Some(Ok(Frame::data(std::mem::take(&mut self.data))));
+        }
+        match self.end.take()? {
+            End::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
+            End::Broken(error) => Some(Err(error)),
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        self.data.is_empty() && self.end.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.end {
+            // Its length is not known: a message that breaks off must not look whole.
+            Some(End::Broken(_)) => SizeHint::new(),
+            _ => SizeHint::with_exact(self.data.len() as u64),
+        }
+    }
+}
+
+/// What came of reading a body up to a limit.
+#[derive(Debug)]
+pub(super) enum Collected {
+    /// All of it.
+    Whole(Bytes, Option<HeaderMap>),
+    /// More than the limit; what was read so far.
+    TooLarge(Bytes),
+    /// It broke off after this.
+    Broken(Bytes, BoxError),
+}
+
+/// Reads a body until its end or until more than `limit` bytes have come.
+pub(super) async fn collect<B>(mut body: Pin<&mut B>, limit: usize) -> Collected
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let mut chunks = Chunks::default();
+    loop {
+        let frame = match std::future::poll_fn(|context| body.as_mut().poll_frame(context)).await {
+            None => return Collected::Whole(chunks.join(), None),
+            Some(Err(error)) => return Collected::Broken(chunks.join(), error.into()),
+            Some(Ok(frame)) => frame,
+        };
+        match frame.into_data() {
+            Ok(mut data) => {
+                chunks.push(data.copy_to_bytes(data.remaining()));
+                if chunks.len() > limit {
+                    return Collected::TooLarge(chunks.join());
+                }
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    return Collected::Whole(chunks.join(), Some(trailers));
+                }
+            }
+        }
+    }
+}
+
+/// Pieces of a body, joined without a copy where there is one only.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    pieces: Vec<Bytes>,
+    length: usize,
+}
+
+impl Chunks {
+    pub(super) fn push(&mut self, piece: Bytes) {
+        self.length += piece.len();
+        if !piece.is_empty() {
+            self.pieces.push(piece);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    pub(super) fn join(&mut self) -> Bytes {
+        let pieces = std::mem::take(&mut self.pieces);
+        match pieces.len() {
+            0 => Bytes::new(),
+            1 => pieces.into_iter().next().unwrap_or_default(),
+            _ => pieces.concat().into(),
+        }
+    }
+}
+
+/// A frame with its data as [`Bytes`] and its error boxed.
+pub(super) fn into_bytes<D: Buf, E: Into<BoxError>>(frame: Result<Frame<D>, E>) -> Result<Frame<Bytes>, BoxError> {
+    frame.map(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))).map_err(Into::into)
+}

@@ -1,0 +1,24 @@
+use thiserror::Error;
+
+use crate::protocol::IdentityError;
+
+/// A layer that cannot be built as it is described. Found once, when the program starts.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LayerError {
+    /// The operation's name has another form than [`Operation`](crate::protocol::Operation) asks for.
+    #[error("the operation has no valid name")]
+    Operation(#[from] IdentityError),
+    /// Not the name of a header field (RFC 9110, section 5.1).
+    #[error("`{0}` is not the name of a header field")]
+    HeaderName(String),
+    /// Not a JSON pointer in its string form (RFC 6901, section 3): it begins with `/`, and `~` stands before `0` or `1`.
+    #[error("`{0}` is not a JSON pointer")]
+    Pointer(String),
+    /// `all_of` or `first_of` without any source.
+    #[error("a key needs at least one source")]
+    NoKeySource,
+    /// A limit that nothing can keep.
+    #[error("{0} must be larger than zero")]
+    ZeroLimit(&'static str),
+}

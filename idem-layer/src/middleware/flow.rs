@@ -1,0 +1,300 @@
+//! The one path of a guarded request: extract, fingerprint, acquire, run, classify, settle.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, Request, Response, StatusCode, request, response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::BoxError;
+use super::body::{Buffered, Collected, RequestBody, ResponseBody, collect};
+use super::capture::Capture;
+use super::classify::Verdict;
+use super::fingerprint::{FingerprintMode, Fingerprinted};
+use super::handle::Idempotency;
+use super::layer::Config;
+use super::rejection::Rejection;
+use super::settle::{Judge, Outcome, settle};
+use super::snapshot::{self, Replay};
+use crate::guard::{Admission, Arrival, Claim, Course, Repeat, Settled};
+use crate::protocol::{Completion, Fingerprint, Identity, NotReplayable};
+
+/// What the inner service is called with, and what it answers.
+type Answer<RB, E> = Result<Response<ResponseBody<RB>>, E>;
+
+pub(super) async fn run<S, B, RB>(
+    config: Arc<Config>,
+    mut inner: S,
+    request: Request<B>,
+    course: Course,
+) -> Answer<RB, S::Error>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<RB>>,
+    B: Body,
+    B::Error: Into<BoxError>,
+    RB: Body + Send + 'static,
+    RB::Error: Into<BoxError>,
+{
+    let _tracked = config.guard.track();
+    let (mut head, body) = request.into_parts();
+
+    let arrival = match extract(&config, &head, body).await {
+        Ok(Extracted::Guarded(arrival, body)) => (arrival, body),
+        Ok(Extracted::Passed(body)) => {
+            let response = call(&mut inner, Request::from_parts(head, body)).await?;
+            return Ok(response.map(ResponseBody::passed));
+        }
+        Err(rejection) => return Ok(refused(&config, rejection)),
+    };
+    let (arrival, body) = arrival;
+
+    course.commit();
+    let mut claim = match config.guard.admit(arrival).await {
+        Ok(Admission::Claimed(claim)) => claim,
+        Ok(Admission::Repeat(repeat)) => return Ok(answer(&config, repeat)),
+        Err(error) => return Ok(refused(&config, Rejection::store(&error))),
+    };
+
+    // Until the handler begins, a claim that is dropped is released: so is that of a client who has left already.
+    if let Err(error) = ready(&mut inner).await {
+        let _ = claim.release().await;
+        return Err(error);
+    }
+    if course.is_deserted() {
+        let _ = claim.release().await;
+        // Nobody reads this.
+        return Ok(refused(&config, Rejection::in_progress(Duration::ZERO, Duration::ZERO)));
+    }
+    let handle = Idempotency::of(&claim);
+    head.extensions.insert(handle.clone());
+    claim.begin();
+    let result = inner.call(Request::from_parts(head, body)).await;
+    if course.is_deserted() {
+        claim.emit_handed_over();
+    }
+    match result {
+        Ok(response) => Ok(finish(&config, claim, handle, response).await),
+        Err(error) => {
+            let verdict = handle.said().unwrap_or(Verdict::Unknown);
+            let unencodable = || Completion::NotReplayable(NotReplayable::Unencodable);
+            match settle(claim, verdict, unencodable).await {
+                Settled::Lost(repeat) => Ok(answer(&config, repeat)),
+                Settled::Stored | Settled::Deferred => Err(error),
+            }
+        }
+    }
+}
+
+enum Extracted<B> {
+    Guarded(Arrival, RequestBody<B>),
+    Passed(RequestBody<B>),
+}
+
+/// Gets the arrival out of a request, and reads its body. Nothing is claimed yet.
+async fn extract<B>(config: &Config, head: &request::Parts, body: B) -> Result<Extracted<B>, Rejection>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let mut key = None;
+    if !config.key.needs_body() {
+        key = config.key.extract(head, None)?;
+        if key.is_none() {
+            return match config.key_required {
+                true => Err(Rejection::key_missing()),
+                false => Ok(Extracted::Passed(RequestBody::passed(body))),
+            };
+        }
+    }
+    let scope = config.scope.extract(head, &config.operation)?;
+
+    let body = read(config, head, body).await?;
+    let key = match key {
+        Some(key) => key,
+        None => match config.key.extract(head, Some(body.data()))? {
+            Some(key) => key,
+            None if config.key_required => return Err(Rejection::key_missing()),
+            None => return Ok(Extracted::Passed(RequestBody::read(body))),
+        },
+    };
+
+    let target = config.target(head);
+    let identity = Identity::new(config.operation.clone(), Some(target.clone()), scope, key);
+    if head.extensions.get::<Idempotency>().is_some_and(|outer| *outer.identity() == identity) {
+        // The same layer further out on this stack holds the claim.
+        return Ok(Extracted::Passed(RequestBody::read(body)));
+    }
+
+    let mut arrival = Arrival::new(identity);
+    if config.fingerprint != FingerprintMode::Off {
+        let request = Fingerprinted::new(target, head, body.data().clone());
+        if let Some(fingerprint) = request.digest(Fingerprint::VERSION) {
+            arrival = arrival.fingerprint(fingerprint).redigest(move |version| request.digest(version));
+        }
+    }
+    if config.fingerprint == FingerprintMode::Observed {
+        arrival = arrival.observed();
+    }
+    Ok(Extracted::Guarded(arrival, RequestBody::read(body)))
+}
+
+/// Reads the request body under the route's limit.
+async fn read<B>(config: &Config, head: &request::Parts, body: B) -> Result<Buffered, Rejection>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let declared = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let least = declared.unwrap_or(0).max(body.size_hint().lower());
+    if least > config.request_limit as u64 {
+        return Err(Rejection::body_too_large());
+    }
+    match collect(pin!(body), config.request_limit).await {
+        Collected::Whole(data, trailers) => Ok(Buffered::new(data, trailers)),
+        Collected::TooLarge(_) => Err(Rejection::body_too_large()),
+        Collected::Broken(..) => Err(Rejection::body_incomplete()),
+    }
+}
+
+/// Settles a claim by the response, and makes of it what the client gets.
+async fn finish<RB>(
+    config: &Arc<Config>,
+    claim: Claim,
+    handle: Idempotency,
+    response: Response<RB>,
+) -> Response<ResponseBody<RB>>
+where
+    RB: Body + Send + 'static,
+    RB::Error: Into<BoxError>,
+{
+    let (mut head, body) = response.into_parts();
+    if head.headers.contains_key(snapshot::REPLAYED) {
+        head.headers = without_mark(&head.headers);
+    }
+    let judge = Judge::new(Arc::clone(config), handle, copy(&head));
+
+    if let Some(why) = never_ends(&head) {
+        let verdict = judge.verdict(None);
+        let settled = settle(claim, verdict, || Completion::NotReplayable(why)).await;
+        return unless_lost(config, settled, Response::from_parts(head, ResponseBody::passed(body)));
+    }
+    let Some(_) = known_length(&head, &body).filter(|length| *length <= config.snapshot_limit as u64) else {
+        let capture = Capture::new(body, config.snapshot_limit, claim, judge);
+        return Response::from_parts(head, ResponseBody::captured(capture));
+    };
+
+    let mut body = Box::pin(body);
+    let (settled, body) = match collect(body.as_mut(), config.snapshot_limit).await {
+        Collected::Whole(data, trailers) => {
+            let outcome = Outcome { body: data.clone(), trailers: trailers.clone() };
+            (judge.settle(claim, outcome).await, ResponseBody::whole(Buffered::new(data, trailers)))
+        }
+        Collected::TooLarge(first) => {
+            let too_large = Completion::NotReplayable(NotReplayable::TooLarge);
+            (claim.complete_with(too_large).await, ResponseBody::resumed(first, body))
+        }
+        Collected::Broken(data, error) => (claim.unknown().await, ResponseBody::whole(Buffered::broken(data, error))),
+    };
+    unless_lost(config, settled, Response::from_parts(head, body))
+}
+
+/// One key, one answer: an owner whose claim is lost sends what the key holds.
+fn unless_lost<RB>(
+    config: &Config,
+    settled: Settled,
+    response: Response<ResponseBody<RB>>,
+) -> Response<ResponseBody<RB>>
+where
+    RB: Body + Send + 'static,
+    RB::Error: Into<BoxError>,
+{
+    match settled {
+        Settled::Stored | Settled::Deferred => response,
+        Settled::Lost(repeat) => answer(config, repeat),
+    }
+}
+
+/// What a repeat gets.
+fn answer<RB>(config: &Config, repeat: Repeat) -> Response<ResponseBody<RB>>
+where
+    RB: Body + Send + 'static,
+    RB::Error: Into<BoxError>,
+{
+    let rejection = match repeat {
+        Repeat::Replay(snapshot) => match snapshot::replay(&snapshot) {
+            Ok(Replay { response, trailers }) => {
+                return response.map(|body| ResponseBody::whole(Buffered::new(body, trailers)));
+            }
+            Err(error) => {
+                tracing::error!(target: "idem", operation = config.operation.as_str(), %error, "a snapshot cannot be replayed");
+                Rejection::record_unreadable()
+            }
+        },
+        Repeat::NotReplayable(_) => Rejection::not_replayable(),
+        Repeat::Busy { left, .. } => Rejection::in_progress(Rejection::RETRY_AFTER, left),
+        Repeat::Held { .. } => Rejection::outcome_unknown(),
+        Repeat::Mismatch => Rejection::mismatch(),
+        Repeat::Gone => Rejection::gone(),
+    };
+    refused(config, rejection)
+}
+
+fn refused<RB>(config: &Config, rejection: Rejection) -> Response<ResponseBody<RB>>
+where
+    RB: Body + Send + 'static,
+    RB::Error: Into<BoxError>,
+{
+    config.reject(rejection).map(|body| ResponseBody::whole(Buffered::new(body, None)))
+}
+
+async fn ready<S, R>(service: &mut S) -> Result<(), S::Error>
+where
+    S: Service<R>,
+{
+    std::future::poll_fn(|context| service.poll_ready(context)).await
+}
+
+async fn call<S, R>(service: &mut S, request: R) -> Result<S::Response, S::Error>
+where
+    S: Service<R>,
+{
+    ready(service).await?;
+    service.call(request).await
+}
+
+/// Responses without an end to wait for.
+fn never_ends(head: &response::Parts) -> Option<NotReplayable> {
+    let content_type = head.headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
+    match head.status {
+        StatusCode::SWITCHING_PROTOCOLS => Some(NotReplayable::Upgrade),
+        _ if content_type.is_some_and(|value| value.starts_with(b"text/event-stream")) => Some(NotReplayable::Stream),
+        _ => None,
+    }
+}
+
+/// The length of a body that says it: such a message is whole to the client with its last byte of data.
+fn known_length<B: Body>(head: &response::Parts, body: &B) -> Option<u64> {
+    let declared = || head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    body.size_hint().exact().or_else(declared)
+}
+
+/// A first answer is no replay, whatever stands further in. (`HeaderMap::remove` would change the order of the others.)
+fn without_mark(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers.iter().filter(|(name, _)| **name != snapshot::REPLAYED) {
+        kept.append(name.clone(), value.clone());
+    }
+    kept
+}
+
+/// The parts of a head that matter for the record.
+fn copy(head: &response::Parts) -> response::Parts {
+    let mut copy = Response::new(()).into_parts().0;
+    copy.status = head.status;
+    copy.version = head.version;
+    copy.headers = head.headers.clone();
+    copy
+}

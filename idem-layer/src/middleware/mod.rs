@@ -1,0 +1,93 @@
+//! A Tower layer for services of [`http`] requests.
+//!
+//! A request on its way in:
+//!
+//! 1. Safe methods, and requests without a key where none is required, pass untouched.
+//! 2. The [scope] says whose request it is, the [key] source which operation it is. Either may refuse.
+//! 3. The body is read, under a limit, before anything is claimed. A body that breaks off claims nothing.
+//! 4. The claim: identity and [fingerprint](FingerprintMode) go to the store in one step.
+//! 5. Whoever has the claim runs the handler. Every other gets the stored response, or a [`Rejection`].
+//! 6. The [`Verdict`] on the response settles the claim: stored, released, or unknown.
+//!
+//! # What a replay is
+//!
+//! The same status, end-to-end header fields in order with their bytes, the same body and trailers, and
+//! `Idempotent-Replayed: true`. Not stored, and so not replayed: fields of the connection and those that `Connection`
+//! names, `Date`, cookies, authentication fields. `Content-Length` is counted anew.
+//!
+//! # Order on a stack
+//!
+//! Compression, timeouts and authentication outside; then this layer; rate limits and validation inside. So a repeat costs
+//! no quota, a timeout does not cut off a handler that is half-way, and the scope is known.
+//!
+//! # Two services
+//!
+//! The default: the key from `Idempotency-Key`, whose scope is the caller that an authentication layer further out has found.
+//!
+//! ```
+//! use idem_layer::middleware::{IdempotencyLayer, scope};
+//! use idem_layer::{Guard, MemoryStore};
+//!
+//! #[derive(Clone)]
+//! struct User { id: String }
+//!
+//! let layer = IdempotencyLayer::builder(Guard::at_least_once(MemoryStore::new()), "payments.create")
+//!     .scope(scope::extension(|user: &User| Some(user.id.clone())))
+//!     .build()?;
+//! # Ok::<(), idem_layer::middleware::LayerError>(())
+//! ```
+//!
+//! Customised: a webhook whose sender names each event in the body and comes back on 503.
+//!
+//! ```
+//! use http::StatusCode;
+//! use idem_layer::middleware::{FingerprintMode, IdempotencyLayer, RejectionKind, key};
+//! use idem_layer::{Guard, MemoryStore};
+//!
+//! let layer = IdempotencyLayer::builder(Guard::at_least_once(MemoryStore::new()), "callbacks.pay")
+//!     .unscoped()
+//!     .key(key::all_of([key::json("/order_no"), key::json("/event_type")]))
+//!     .key_required()
+//!     .fingerprint(FingerprintMode::Observed)
+//!     .on_rejection(|rejection, mut response| {
+//!         if rejection.kind() == RejectionKind::InProgress {
+//!             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+//!         }
+//!         response
+//!     })
+//!     .build()?;
+//! # Ok::<(), idem_layer::middleware::LayerError>(())
+//! ```
+
+#[cfg(feature = "axum")]
+mod axum;
+mod body;
+mod capture;
+mod classify;
+mod error;
+mod fingerprint;
+mod flow;
+mod handle;
+mod json;
+pub mod key;
+mod layer;
+mod rejection;
+pub mod scope;
+mod service;
+mod settle;
+mod snapshot;
+
+#[cfg(feature = "axum")]
+pub use self::axum::{NotGuarded, into_axum_body};
+pub use body::{RequestBody, ResponseBody};
+pub use classify::Verdict;
+pub use error::LayerError;
+pub use fingerprint::FingerprintMode;
+pub use handle::Idempotency;
+pub use key::KeySource;
+pub use layer::{IdempotencyLayer, LayerBuilder, ScopeChosen, ScopeMissing};
+pub use rejection::{Rejection, RejectionKind};
+pub use scope::ScopeSource;
+pub use service::{IdempotencyService, ResponseFuture};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;

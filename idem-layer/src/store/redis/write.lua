@@ -1,0 +1,26 @@
+-- Writes one record, if the key still holds what the caller has seen. Answers 1; or else, having written nothing, what the
+-- key holds with the milliseconds it has left; or nil where it holds nothing.
+--
+-- ARGV: first and last byte to compare, the bytes expected there, the most milliseconds that may be left ('' for any),
+--       the record ('' to delete), the milliseconds it lives ('' for ever)
+local key = KEYS[1]
+local first, last, expected, most_left, record, lives = unpack(ARGV)
+
+local as_seen = redis.call('GETRANGE', key, first, last) == expected
+if as_seen and most_left ~= '' then
+    local left = redis.call('PTTL', key)
+    as_seen = left >= 0 and left <= tonumber(most_left)
+end
+if as_seen then
+    if record == '' then
+        redis.call('DEL', key)
+    elseif lives == '' then
+        redis.call('SET', key, record)
+    else
+        redis.call('SET', key, record, 'PX', lives)
+    end
+    return 1
+end
+
+local found = redis.call('GET', key)
+return found and { found, redis.call('PTTL', key) }
