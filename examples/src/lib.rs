@@ -1,14 +1,16 @@
-//! What the examples share: a store by its URL, serving until a signal, answers that are problems, new ids.
+//! What the examples share: a store by its URL, serving until a signal, answers of one's own, new ids.
 
 mod problem;
 mod serve;
 mod store;
+mod webhook;
 
 use std::fmt::Write as _;
 
 pub use problem::Problem;
 pub use serve::{SHUTDOWN_LIMIT, serve};
 pub use store::{StoreUrl, StoreUrlError};
+pub use webhook::webhook_answer;
 
 /// An id that nothing else has: the prefix, `_`, and 96 random bits as hexadecimal digits.
 ///
@@ -25,9 +27,9 @@ pub fn new_id(prefix: &str) -> String {
     id
 }
 
-/// Sends the library's events to stderr. `RUST_LOG` chooses which; warnings without it.
-pub fn log_to_stderr() {
+/// Sends the library's events to stderr. `RUST_LOG` chooses which; without it `default` does, such as `warn`.
+pub fn log_to_stderr(default: &str) {
     use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

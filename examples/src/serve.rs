@@ -45,6 +45,9 @@ pub async fn serve(listener: TcpListener, app: Router, guard: &Guard) -> anyhow:
         served = axum::serve(listener, app).with_graceful_shutdown(stop).into_future() => served?,
         () = limit => eprintln!("connections are still open after {SHUTDOWN_LIMIT:?}: leaving them"),
     }
-    guard.drain(SHUTDOWN_LIMIT).await;
+    let drained = guard.drain(SHUTDOWN_LIMIT).await;
+    if drained.open > 0 {
+        eprintln!("{} claims are still open after {SHUTDOWN_LIMIT:?}: leaving them to their leases", drained.open);
+    }
     Ok(())
 }

@@ -35,16 +35,20 @@ impl StoreUrl {
         }
     }
 
-    /// Opens the store.
+    /// Opens the store. Redis need not be there yet: a service starts without it and answers 503 until it is.
     ///
     /// # Errors
     ///
-    /// When there is no store of this kind there.
-    pub async fn open(&self) -> anyhow::Result<SharedStore> {
+    /// When the URL of a Redis cannot be understood.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn open(&self) -> anyhow::Result<SharedStore> {
         match &self.0 {
             Kind::Memory => Ok(SharedStore::new(MemoryStore::new())),
             Kind::Redis(url) => {
-                let store = RedisStore::connect(url).await.with_context(|| format!("cannot use {self}"))?;
+                let store = RedisStore::connect_lazy(url.as_str()).with_context(|| format!("cannot use {self}"))?;
                 Ok(SharedStore::new(store))
             }
         }

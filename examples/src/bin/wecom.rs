@@ -32,18 +32,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{Response, StatusCode};
+use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use idem_examples::{StoreUrl, log_to_stderr, serve};
+use idem_examples::{StoreUrl, log_to_stderr, serve, webhook_answer};
 use idem_layer::guard::Guard;
-use idem_layer::middleware::{FingerprintMode, Idempotency, IdempotencyLayer, Rejection, key, scope};
+use idem_layer::middleware::{FingerprintMode, Idempotency, IdempotencyLayer, key};
 use idem_layer::protocol::Policy;
 
 /// Longer than a channel goes on resending a message, history synchronised after a restart included.
@@ -51,17 +51,17 @@ const REMEMBERED: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    log_to_stderr();
+    log_to_stderr("warn");
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3001".into());
-    let store = StoreUrl::from_env()?.open().await?;
+    let store = StoreUrl::from_env()?.open()?;
     let guard = Guard::at_least_once(store).with_policy(Policy::builder().retention(REMEMBERED).build()?);
 
     // The instance is part of the key, so the channel as a whole may be one scope.
     let layer = IdempotencyLayer::builder(guard.clone(), "wecom.message")
-        .scope(scope::unscoped())
+        .unscoped()
         .key(key::all_of([key::json("/instance_guid"), key::json("/MsgId")]))
         .fingerprint(FingerprintMode::Observed)
-        .on_rejection(come_back_later)
+        .on_rejection(webhook_answer(acknowledgement))
         .build()?;
     let app = Router::new()
         .route("/webhooks/wecom", post(message).layer(layer))
@@ -89,13 +89,20 @@ async fn message(
     State(stats): State<Arc<Stats>>,
     idempotency: Option<Idempotency>,
     body: Bytes,
-) -> Result<Json<Value>, (StatusCode, String)> {
+) -> Result<Response<Body>, (StatusCode, String)> {
     let message: Message = serde_json::from_slice(&body).map_err(|why| (StatusCode::BAD_REQUEST, why.to_string()))?;
     match idempotency {
         Some(idempotency) => reply(&stats, &message, &idempotency).await,
         None => drop(stats.without_ids.fetch_add(1, Ordering::Relaxed)),
     }
-    Ok(Json(json!({ "status": "success" })))
+    Ok(acknowledgement().map(Body::from))
+}
+
+/// What the channel wants to read, whatever the message.
+fn acknowledgement() -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(br#"{"status":"success"}"#));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 /// Stands for the call to the channel that sends a reply.

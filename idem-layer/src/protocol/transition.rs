@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::fingerprint::Fingerprint;
 use super::identity::Identity;
-use super::record::{Completion, Held, OnLapse, Record, State};
+use super::record::{Completion, Held, NotReplayable, OnLapse, Record, State};
 use super::token::Token;
 
 /// Decides what a command is answered and what it writes, given what is stored.
@@ -64,6 +64,12 @@ pub fn transition(seen: Option<&Seen>, identity: &Identity, command: &Command) -
             Step::done(put(Record { progress, ..record.clone() }, renew.lease, retention(record)))
         }
 
+        // Held by a lapse is abandoned already, and somebody has been told that it stays so.
+        (Settle(settle), State::Held(Held::Lapsed), _)
+            if settle.token == record.token && settle.settlement == Settlement::Abandon =>
+        {
+            Step::keep(Owned::Done)
+        }
         (Settle(settle), InFlight { .. } | State::Held(Held::Lapsed), _) if settle.token == record.token => {
             Step::done(settled(record, settle))
         }
@@ -152,7 +158,8 @@ pub enum Settlement {
     },
     /// Nothing took effect: the key is free.
     Release,
-    /// The outcome is unknown and it may run again: as if the lease had lapsed now.
+    /// The outcome is unknown and it may run again: as if the lease had lapsed now. A claim that is held for its lapse
+    /// already stays held.
     Abandon,
     /// The outcome is unknown and it must not run again.
     Hold {
@@ -459,26 +466,21 @@ fn settled(record: &Record, settle: &Settle) -> Write {
         }
         Settlement::Release if record.attempt > 1 || record.progress.is_some() => freed(record, at_ms),
         Settlement::Release => Write::Delete,
-        Settlement::Abandon => {
-            let on_lapse = match record.state {
-                State::InFlight { on_lapse } => on_lapse,
-                _ => OnLapse::Hold,
-            };
-            let record = Record { state: State::InFlight { on_lapse }, ..record.clone() };
-            let retention = retention(&record);
-            put(record, Duration::ZERO, retention)
-        }
+        Settlement::Abandon => put(record.clone(), Duration::ZERO, retention(record)),
         Settlement::Hold { held: why, limit } => held(record, why.clone(), at_ms, *limit),
     }
 }
 
+/// Whether the record is in the state that the settlement would bring it into. The outcome counts: an operator may have
+/// completed the claim with another one, which then is the one to send.
 fn is_settled_so(state: &State, settlement: &Settlement) -> bool {
-    matches!(
-        (state, settlement),
-        (State::Completed { .. }, Settlement::Complete { .. })
-            | (State::Held(_), Settlement::Hold { .. })
-            | (State::Freed, Settlement::Release)
-    )
+    match (state, settlement) {
+        (State::Completed { completion: stored, .. }, Settlement::Complete { completion, .. }) => {
+            stored == completion || *stored == Completion::NotReplayable(NotReplayable::NoRoom)
+        }
+        (State::Held(_), Settlement::Hold { .. }) | (State::Freed, Settlement::Release) => true,
+        _ => false,
+    }
 }
 
 fn resolved(record: &Record, operate: &Operate) -> Write {
@@ -529,3 +531,8 @@ fn retention(record: &Record) -> Duration {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod search;
+#[cfg(test)]
+mod tests;

@@ -67,7 +67,7 @@
 //! Then let [`store_tests!`](crate::store_tests) show that it holds.
 
 mod error;
-#[cfg(any())]
+#[cfg(feature = "memory")]
 mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -77,8 +77,8 @@ use std::future::Future;
 
 use crate::protocol::{Acquire, Acquired, Identity, Owned, Renew, Seen, Settle, Ticket};
 
-#[cfg(any())]
-pub use self::memory::{MemoryStore, MemoryStoreBuilder};
+#[cfg(feature = "memory")]
+pub use self::memory::{MemoryStore, MemoryStoreBuilder, Pressure};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisConnection, RedisPrefixError, RedisStore};
 pub use error::{StoreError, StoreErrorKind};

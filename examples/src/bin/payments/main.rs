@@ -75,7 +75,7 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    log_to_stderr();
+    log_to_stderr("warn");
     match run(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -86,7 +86,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: Options) -> anyhow::Result<()> {
-    let store = options.store.open().await?;
+    let store = options.store.open()?;
     let guard = match options.guarantee {
         Guarantee::AtLeastOnce => Guard::at_least_once(store),
         Guarantee::AtMostOnce => Guard::at_most_once(store),

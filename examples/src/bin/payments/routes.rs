@@ -11,9 +11,9 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use idem_examples::{Problem, new_id};
+use idem_examples::{Problem, new_id, webhook_answer};
 use idem_layer::guard::Guard;
-use idem_layer::middleware::{FingerprintMode, Idempotency, IdempotencyLayer, LayerError, Rejection, key, scope};
+use idem_layer::middleware::{FingerprintMode, Idempotency, IdempotencyLayer, LayerError, key, scope};
 
 use crate::auth::{Principal, authenticate};
 use crate::faults::{Faults, Obey};
@@ -36,12 +36,12 @@ pub(crate) fn router(guard: &Guard, ledger: Ledger, faults: bool) -> Result<Rout
         .key(key::all_of([key::json("/order_no"), key::json("/event_type")]))
         .key_required()
         .fingerprint(FingerprintMode::Observed)
-        .on_rejection(come_back_later)
+        .on_rejection(webhook_answer(success))
         .build()?;
     let wecom = layer("wecom.message")
         .key(key::all_of([key::json("/instance_guid"), key::json("/MsgId")]))
         .fingerprint(FingerprintMode::Observed)
-        .on_rejection(come_back_later)
+        .on_rejection(webhook_answer(status_success))
         .build()?;
 
     let guarded = Router::new()
@@ -129,15 +129,14 @@ async fn payment_callback(State(app): State<App>, run: Run, body: Bytes) -> Resu
         details: details([("event_type", callback["event_type"].clone())]),
     };
     take_effect(&app.ledger, &run.faults, &effect).await?;
-    Ok(run.faults.answer(acknowledgement("text/plain; charset=utf-8", "success")))
+    Ok(run.faults.answer(success()))
 }
 
 /// A message from a WeCom channel. One without ids cannot be told from another: it is acknowledged and does nothing.
 async fn wecom_message(State(app): State<App>, run: Run, body: Bytes) -> Result<Response, Problem> {
     let message = json_body(&body)?;
-    let acknowledgement = acknowledgement("application/json", r#"{"status":"success"}"#);
     if run.key.is_none() {
-        return Ok(run.faults.answer(acknowledgement));
+        return Ok(run.faults.answer(status_success()));
     }
     let effect = Effect {
         kind: "wecom",
@@ -148,7 +147,7 @@ async fn wecom_message(State(app): State<App>, run: Run, body: Bytes) -> Result<
         details: details([("instance_guid", message["instance_guid"].clone())]),
     };
     take_effect(&app.ledger, &run.faults, &effect).await?;
-    Ok(run.faults.answer(acknowledgement))
+    Ok(run.faults.answer(status_success()))
 }
 
 /// All effects of the ledger.
@@ -170,6 +169,16 @@ async fn take_effect(ledger: &Ledger, faults: &Faults, effect: &Effect) -> Resul
 /// A 500 says that the outcome is unknown, which is what an append that failed half-way is.
 fn ledger_failed(error: std::io::Error) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "ledger-failed", error.to_string())
+}
+
+/// What a payment provider wants to read.
+fn success() -> Response<Bytes> {
+    acknowledgement("text/plain; charset=utf-8", "success")
+}
+
+/// What a WeCom channel wants to read.
+fn status_success() -> Response<Bytes> {
+    acknowledgement("application/json", r#"{"status":"success"}"#)
 }
 
 fn acknowledgement(content_type: &'static str, body: &'static str) -> Response<Bytes> {
