@@ -37,3 +37,7 @@ pub use guard::Guard;
 pub use idem_macros::idempotent;
 #[cfg(feature = "http")]
 pub use middleware::{Idempotency, IdempotencyLayer};
+#[cfg(feature = "memory")]
+pub use store::MemoryStore;
+#[cfg(feature = "redis")]
+pub use store::RedisStore;

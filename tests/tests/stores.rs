@@ -447,7 +447,8 @@ mod redis_store {
 
     #[tokio::test]
     async fn a_full_server_lets_open_claims_end() {
-        let (_server, store, tickets) = full(&["large", "small", "released", "abandoned", "held", "renewed"]).await;
+        let keys = ["large", "small", "released", "abandoned", "held", "renewed", "repeated"];
+        let (server, store, tickets) = full(&keys).await;
         end(&store, &tickets[0], completed(100_000)).await;
         // A repeated command must not lower what is stored, nor take the mark for somebody else's decision.
         end(&store, &tickets[0], completed(100_000)).await;
@@ -465,6 +466,15 @@ mod redis_store {
         assert_eq!(repeat("small").await, Completion::Replayable(snapshot(100)));
         assert_eq!(store.read(&identity("released")).await.unwrap(), None);
         assert!(matches!(record(&store, "held").await.state, State::Held(_)));
+
+        // Stored while there was room; its reply got lost, and there is none for the repeated command.
+        let relieve = redis::cmd("CONFIG").arg(&["SET", "maxmemory", "0"]).to_owned();
+        let _: () = relieve.query_async(&mut server.raw().await).await.unwrap();
+        end(&store, &tickets[6], completed(1000)).await;
+        let press = redis::cmd("CONFIG").arg(&["SET", "maxmemory", "1mb"]).to_owned();
+        let _: () = press.query_async(&mut server.raw().await).await.unwrap();
+        end(&store, &tickets[6], completed(1000)).await;
+        assert_eq!(repeat("repeated").await, Completion::Replayable(snapshot(1000)));
 
         let large: &'static [u8] = &[0; 10_000];
         let error = store.renew(&tickets[5], &renew(&tickets[5], Some(large))).await.unwrap_err();

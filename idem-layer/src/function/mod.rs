@@ -88,7 +88,6 @@
 //! What JSON cannot tell apart is replayed alike: `Some(())` and `Some(None)` come back as `None`, a `NaN` does not come
 //! back as a number.
 
-mod canonical;
 mod failure;
 mod refused;
 mod run;

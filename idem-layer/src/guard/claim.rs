@@ -9,7 +9,7 @@ use super::admission::Repeat;
 use super::renewal::Renewal;
 use super::settling::Terms;
 use super::tracker::Tracked;
-use super::{EventKind, Guarantee, Guard, Handover};
+use super::{Guarantee, Guard, Handover};
 use crate::clock::Moment;
 use crate::protocol::{Completion, Held, Identity, NotReplayable, Settlement, Snapshot, Ticket};
 
@@ -135,19 +135,16 @@ impl Claim {
         &self.open_ref().ticket
     }
 
-    pub(crate) fn guard(&self) -> &Guard {
-        &self.open_ref().guard
-    }
-
-    /// How long the run may still be renewed.
-    pub(crate) fn until_ceiling(&self) -> Duration {
+    /// How long the run may still be renewed, by the run ceiling of the policy.
+    pub fn until_ceiling(&self) -> Duration {
         let open = self.open_ref();
         open.terms.policy.run_ceiling().saturating_sub(open.guard.0.clock.now().since(open.since))
     }
 
     /// Reports that the run goes on without its caller.
+    #[cfg(feature = "http")]
     pub(crate) fn emit_handed_over(&self) {
-        self.guard().emit(self.identity(), EventKind::HandedOver);
+        self.open_ref().guard.emit(self.identity(), super::EventKind::HandedOver);
     }
 
     fn settle(mut self, settlement: Settlement) -> impl Future<Output = Settled> + Send + use<> {

@@ -35,6 +35,7 @@ impl Course {
     }
 
     /// Whoever awaited has left.
+    #[cfg(feature = "http")]
     pub(crate) fn is_deserted(&self) -> bool {
         self.0.deserted.load(Ordering::Acquire)
     }

@@ -60,7 +60,9 @@ pub use claim::{Claim, Settled};
 pub use event::{Event, EventKind, Observer, TracingObserver};
 pub use tracker::Drained;
 
-pub(crate) use handover::{Course, Handover};
+#[cfg(feature = "http")]
+pub(crate) use handover::Course;
+pub(crate) use handover::Handover;
 pub(crate) use tracker::Tracked;
 
 /// Lets one operation per identity take effect, by the guarantee that it was made with. See the [module docs](self).

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,11 +32,11 @@ fn bench(make: fn(FaultyStore) -> Guard) -> Bench {
 }
 
 fn at_least_once() -> Bench {
-    bench(|store| Guard::at_least_once(store))
+    bench(Guard::at_least_once)
 }
 
 fn at_most_once() -> Bench {
-    bench(|store| Guard::at_most_once(store))
+    bench(Guard::at_most_once)
 }
 
 fn policy() -> crate::protocol::PolicyBuilder {

@@ -7,7 +7,7 @@ use http::Uri;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 
-use super::json;
+use crate::protocol::json;
 use crate::protocol::{Fingerprint, Target};
 
 /// What is done with a request's fingerprint.

@@ -29,7 +29,7 @@ use http::request::Parts;
 use thiserror::Error;
 
 use super::error::LayerError;
-use super::json::{Found, JsonError, Pointer};
+use crate::protocol::json::{Found, JsonError, Pointer};
 use crate::protocol::{Key, KeyError};
 
 /// Finds a request's key. Cheap to clone; see the [module docs](self).

@@ -68,7 +68,6 @@ mod error;
 mod fingerprint;
 mod flow;
 mod handle;
-mod json;
 pub mod key;
 mod layer;
 mod rejection;

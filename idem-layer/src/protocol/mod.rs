@@ -14,6 +14,7 @@
 mod error;
 mod fingerprint;
 mod identity;
+pub(crate) mod json;
 mod key;
 mod policy;
 mod record;

@@ -99,12 +99,17 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Store for RedisStore<C> 
         let command = Command::Settle(settle.clone());
         let answer = match self.run(&ticket.identity, Guess::open(ticket), &command).await {
             Err(error) if error.kind() == StoreErrorKind::Full => {
-                let Some(settle) = without_snapshot(settle) else { return Err(error) };
-                self.run(&ticket.identity, Guess::open(ticket), &Command::Settle(settle)).await
+                let Some(smaller) = without_snapshot(settle) else { return Err(error) };
+                // It may be a repeated command whose first copy has stored everything, before the server was full.
+                let found = self.look(&ticket.identity).await?;
+                match found.decides(&ticket.identity, &command) {
+                    Some(answer) => answer,
+                    None => self.run(&ticket.identity, found, &Command::Settle(smaller)).await?,
+                }
             }
-            answer => answer,
+            answer => answer?,
         };
-        Ok(answer?.into_owned())
+        Ok(answer.into_owned())
     }
 }
 
@@ -158,6 +163,16 @@ impl Guess {
         };
         Ok(Self { stored: Some(Stored { seen, bytes }), certain })
     }
+
+    fn seen(&self) -> Option<&Seen> {
+        self.stored.as_ref().map(|stored| &stored.seen)
+    }
+
+    /// The answer to `command`, if this is all that it takes.
+    fn decides(&self, identity: &Identity, command: &Command) -> Option<Answer> {
+        let step = transition(self.seen(), identity, command);
+        (self.certain && step.write == Write::Keep).then_some(step.answer)
+    }
 }
 
 /// More than any order of events needs: each further round means that somebody else has written in between.
@@ -171,7 +186,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     /// Decides by what is taken to be stored, and writes on the condition that it is; where it is not, by what is.
     async fn run(&self, identity: &Identity, mut guess: Guess, command: &Command) -> Result<Answer, StoreError> {
         for _ in 0..ROUNDS {
-            let step = transition(guess.stored.as_ref().map(|stored| &stored.seen), identity, command);
+            let step = transition(guess.seen(), identity, command);
             let otherwise = match (step.write, &guess.stored) {
                 (Write::Keep, _) if guess.certain => return Ok(step.answer),
                 (Write::Keep, _) => Some(self.look(identity).await?),
