@@ -36,7 +36,7 @@ pub(crate) struct Complete {
     pub(crate) lease: Option<Expr>,
     pub(crate) failure: Option<Expr>,
     pub(crate) replay_errors: bool,
-    pub(crate) library: Path,
+    pub(crate) library: Option<Path>,
 }
 
 /// A value that becomes text.
@@ -79,7 +79,9 @@ impl Args {
                 }
                 if !input.is_empty() && !input.peek(Token![,]) {
                     errors.at(input.span(), "expected a comma between arguments");
-                    skip_to_comma(input)?;
+                    if !input.peek(Ident::peek_any) {
+                        skip_to_comma(input)?;
+                    }
                 }
                 input.parse::<Option<Token![,]>>()?;
             }
@@ -155,7 +157,7 @@ impl Args {
             lease: self.lease,
             failure: self.failure,
             replay_errors: self.replay_errors,
-            library: self.library.unwrap_or_else(|| syn::parse_quote!(::idem_layer)),
+            library: self.library,
         })
     }
 }

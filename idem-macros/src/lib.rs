@@ -9,6 +9,7 @@ mod expand;
 mod template;
 
 use proc_macro2::TokenStream;
+use quote::quote;
 
 use crate::args::Args;
 use crate::check::{Errors, Function};
@@ -18,16 +19,43 @@ use crate::check::{Errors, Function};
 /// The function returns `Result<T, E>`. The first call with a key runs and its `Ok` value is stored; repeats get the stored
 /// value. A call that may not run gets a `Refused`, made into `E` by `From`.
 ///
-/// ```ignore
-/// #[idempotent(
-///     guard = self.guard,
-///     operation = "orders.pay",
-///     key = "{order.id}",
-///     scope = order.tenant,
-///     fingerprint(order.amount, order.currency),
-///     failure = classify,
-/// )]
-/// async fn pay(&self, order: Order) -> Result<Receipt, PayError> { … }
+/// ```
+/// use idem_layer::{Failure, Guard, Refused, idempotent};
+/// # struct Shop { guard: Guard }
+/// # struct Order { id: String, tenant: String, amount: u64, currency: String }
+///
+/// enum PayError {
+///     Declined,
+///     Timeout,
+///     Refused(Refused),
+/// }
+///
+/// impl From<Refused> for PayError {
+///     fn from(refused: Refused) -> Self {
+///         Self::Refused(refused)
+///     }
+/// }
+///
+/// fn classify(error: &PayError) -> Failure {
+///     match error {
+///         PayError::Declined => Failure::Safe,
+///         PayError::Timeout | PayError::Refused(_) => Failure::Unknown,
+///     }
+/// }
+///
+/// impl Shop {
+///     #[idempotent(
+///         guard = self.guard,
+///         operation = "orders.pay",
+///         key = "{order.id}",
+///         scope = order.tenant,
+///         fingerprint(order.amount, order.currency),
+///         failure = classify,
+///     )]
+///     async fn pay(&self, order: Order) -> Result<String, PayError> {
+///         Ok(format!("paid {} {}", order.amount, order.currency))
+///     }
+/// }
 /// ```
 ///
 /// # Arguments
@@ -43,7 +71,7 @@ use crate::check::{Errors, Function};
 /// | `fingerprint(a, b.c, …)` | what may not differ between two calls with one key; each `Serialize` |
 /// | `retention = <Duration>` | how long the value is replayed, instead of what the guard's policy says |
 /// | `lease = <Duration>` | how long a claim lives without renewal, instead of what the guard's policy says |
-/// | `failure = <path or closure>` | `fn(&E) -> Failure`. Without it the outcome of every `Err` is unknown |
+/// | `failure = <path or closure>` | `fn(&E) -> Failure`; a closure captures nothing. Without it the outcome of every `Err` is unknown |
 /// | `errors = replay` | repeats get the error that `failure` calls `Failure::Final`; asks `E: Serialize + DeserializeOwned` |
 /// | `crate = ::path` | where `idem_layer` is, if it is re-exported under another name |
 ///
@@ -71,9 +99,8 @@ fn idempotent_item(args: TokenStream, item: TokenStream) -> TokenStream {
     match (errors.into_compile_errors(), complete, function) {
         (None, Some(complete), Some(function)) => expand::expand(&complete, &function),
         (errors, _, _) => {
-            let mut tokens = errors.unwrap_or_default();
-            tokens.extend(item);
-            tokens
+            // What only the attribute uses is not unused.
+            quote!(#errors #[allow(unused_variables)] #item)
         }
     }
 }

@@ -171,6 +171,12 @@ impl Server {
     }
 }
 
+impl From<&Server> for SocketAddr {
+    fn from(server: &Server) -> Self {
+        server.address
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.accepting.abort();
@@ -199,18 +205,20 @@ enum Sender {
 
 impl Client {
     /// Connects, for HTTP/1.1.
-    pub async fn http1(server: &Server) -> Self {
-        let (sender, connection) = http1::handshake(connect(server).await).await.expect("a connection");
+    pub async fn http1(server: impl Into<SocketAddr>) -> Self {
+        let address = server.into();
+        let (sender, connection) = http1::handshake(connect(address).await).await.expect("a connection");
         let driving = tokio::spawn(async move { drop(connection.await) });
-        Self { sender: Sender::Http1(sender), authority: server.address.to_string(), driving }
+        Self { sender: Sender::Http1(sender), authority: address.to_string(), driving }
     }
 
     /// Connects, for HTTP/2.
-    pub async fn http2(server: &Server) -> Self {
-        let connecting = http2::handshake(TokioExecutor::new(), connect(server).await);
+    pub async fn http2(server: impl Into<SocketAddr>) -> Self {
+        let address = server.into();
+        let connecting = http2::handshake(TokioExecutor::new(), connect(address).await);
         let (sender, connection) = connecting.await.expect("a connection");
         let driving = tokio::spawn(async move { drop(connection.await) });
-        Self { sender: Sender::Http2(sender), authority: server.address.to_string(), driving }
+        Self { sender: Sender::Http2(sender), authority: address.to_string(), driving }
     }
 
     /// Sends a request and waits for the head of its response.
@@ -244,8 +252,8 @@ impl Drop for Client {
     }
 }
 
-async fn connect(server: &Server) -> TokioIo<TcpStream> {
-    TokioIo::new(TcpStream::connect(server.address).await.expect("a listener"))
+async fn connect(address: SocketAddr) -> TokioIo<TcpStream> {
+    TokioIo::new(TcpStream::connect(address).await.expect("a listener"))
 }
 
 /// A response, read to its end.

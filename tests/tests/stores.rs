@@ -2,6 +2,50 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+/// What is promised of every store.
+mod redis_conforms {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use redis::AsyncCommands;
+
+    use idem_layer::protocol::Identity;
+    use idem_layer::store::{RedisStore, SharedStore};
+    use idem_layer::testing::StoreHarness;
+    use idem_tests::RedisServer;
+
+    struct RedisHarness {
+        server: RedisServer,
+        store: SharedStore,
+    }
+
+    impl RedisHarness {
+        async fn start() -> Self {
+            let server = RedisServer::start();
+            let store = RedisStore::connect(server.url()).await.unwrap();
+            Self { server, store: SharedStore::new(store) }
+        }
+    }
+
+    impl StoreHarness for RedisHarness {
+        fn store(&self) -> SharedStore {
+            self.store.clone()
+        }
+
+        async fn advance(&self, by: Duration) {
+            self.server.advance(by).await;
+        }
+
+        async fn plant(&self, identity: &Identity, bytes: Bytes) -> bool {
+            let key = format!("idem:{}", identity.name());
+            let _: () = self.server.raw().await.set(key, &bytes[..]).await.unwrap();
+            true
+        }
+    }
+
+    idem_layer::store_tests!(RedisHarness::start().await);
+}
+
 mod redis_store {
     //! Round trips, layout, full memory, broken connections: what only Redis can do or suffer.
 

@@ -42,8 +42,7 @@
 //! use idem_layer::protocol::{Identity, Key, Operation, Scope};
 //! use idem_layer::{Guard, store::MemoryStore};
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
-//! # mod anyhow { pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>; }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let guard = Guard::at_most_once(MemoryStore::new());
 //! let order = Identity::new(Operation::new("orders.pay")?, None, Scope::new("acme")?, Key::new("o-1")?);
 //! let receipt: Result<u64, Refused> = guard.run(order, |_| Failure::Unknown, async { Ok(5) }).await;

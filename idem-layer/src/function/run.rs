@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::failure::Failure;
 use super::refused::{Refused, RefusedKind};
 use crate::guard::{Admission, Arrival, Claim, Guard, Repeat, Settled};
-use crate::protocol::{Completion, Content, Identity, Key, NotReplayable, Operation, Snapshot, SnapshotError};
+use crate::protocol::{Completion, Content, Identity, Key, NotReplayable, Operation, Snapshot};
 
 impl Guard {
     /// Runs `work` if nobody has yet, and returns its value or the stored one. See the [module docs](crate::function).
@@ -35,7 +35,7 @@ impl Guard {
         T: Serialize + DeserializeOwned,
         E: From<Refused>,
     {
-        run(self, arrival.into(), failure, work, Errors::NotKept).await
+        run(self, arrival.into(), Returns::new(), failure, work).await
     }
 
     /// As [`Guard::run`], and repeats get the error that `failure` calls [`Failure::Final`].
@@ -57,7 +57,7 @@ impl Guard {
         T: Serialize + DeserializeOwned,
         E: From<Refused> + Serialize + DeserializeOwned,
     {
-        run(self, arrival.into(), failure, work, Errors::kept()).await
+        run(self, arrival.into(), Returns::new().replaying_errors(), failure, work).await
     }
 }
 
@@ -118,15 +118,49 @@ impl fmt::Debug for Run {
     }
 }
 
-/// Whether final errors are kept, and how: the one place that needs `E` to be serialisable.
-enum Errors<E> {
-    NotKept,
-    Kept { encode: fn(&E) -> serde_json::Result<Vec<u8>>, decode: fn(&[u8]) -> serde_json::Result<E> },
+/// What must be known of a return type: how its outcomes are kept, and how a refusal becomes its error. The functions stand
+/// for the bounds, so that these are asked for at one place.
+pub(super) struct Returns<T, E> {
+    encode: fn(&T) -> serde_json::Result<Vec<u8>>,
+    decode: fn(&[u8]) -> serde_json::Result<T>,
+    refuse: fn(Refused) -> E,
+    /// How final errors are kept, if they are.
+    errors: Option<Errors<E>>,
 }
 
-impl<E: Serialize + DeserializeOwned> Errors<E> {
-    fn kept() -> Self {
-        Self::Kept { encode: |error| serde_json::to_vec(error), decode: |json| serde_json::from_slice(json) }
+struct Errors<E> {
+    encode: fn(&E) -> serde_json::Result<Vec<u8>>,
+    decode: fn(&[u8]) -> serde_json::Result<E>,
+}
+
+impl<T: Serialize + DeserializeOwned, E: From<Refused>> Returns<T, E> {
+    pub(super) fn new() -> Self {
+        Self {
+            encode: |value| serde_json::to_vec(value),
+            decode: |json| serde_json::from_slice(json),
+            refuse: E::from,
+            errors: None,
+        }
+    }
+}
+
+impl<T, E: Serialize + DeserializeOwned> Returns<T, E> {
+    pub(super) fn replaying_errors(mut self) -> Self {
+        self.errors =
+            Some(Errors { encode: |error| serde_json::to_vec(error), decode: |json| serde_json::from_slice(json) });
+        self
+    }
+}
+
+impl<T, E> Returns<T, E> {
+    pub(super) fn refuse(&self, refused: Refused) -> E {
+        (self.refuse)(refused)
+    }
+}
+
+impl<T, E> fmt::Debug for Returns<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Returns")
     }
 }
 
@@ -137,47 +171,43 @@ enum End {
     Unknown,
 }
 
-async fn run<T, E>(
+pub(super) async fn run<T, E>(
     guard: &Guard,
     arrival: Arrival,
+    returns: Returns<T, E>,
     failure: impl Fn(&E) -> Failure,
     work: impl Future<Output = Result<T, E>>,
-    errors: Errors<E>,
-) -> Result<T, E>
-where
-    T: Serialize + DeserializeOwned,
-    E: From<Refused>,
-{
+) -> Result<T, E> {
     let operation = arrival.identity().operation().clone();
     let claim = match guard.claim(arrival).await {
         Ok(Admission::Claimed(claim)) => claim,
-        Ok(Admission::Repeat(repeat)) => return answer(repeat, &operation, &errors),
-        Err(error) => return Err(Refused::of_store(error, &operation).into()),
+        Ok(Admission::Repeat(repeat)) => return answer(&repeat, &operation, &returns),
+        Err(error) => return Err(returns.refuse(Refused::of_store(error, &operation))),
     };
 
     let result = CURRENT.scope(Run::of(&claim), work).await;
 
-    let settled = match end(&result, failure, &errors) {
+    let settled = match end(&result, failure, &returns) {
         End::Complete(completion) => claim.complete_with(completion).await,
         End::Release => claim.release().await,
         End::Unknown => claim.unknown().await,
     };
     match settled {
         Settled::Stored | Settled::Deferred => result,
-        Settled::Lost(repeat) => answer(repeat, &operation, &errors),
+        Settled::Lost(repeat) => answer(&repeat, &operation, &returns),
     }
 }
 
-fn end<T: Serialize, E>(result: &Result<T, E>, failure: impl Fn(&E) -> Failure, errors: &Errors<E>) -> End {
-    let encoded = match (result, errors) {
-        (Ok(value), _) => serde_json::to_vec(value).map(|json| Snapshot::value(&json)),
-        (Err(error), errors) => match (failure(error), errors) {
+fn end<T, E>(result: &Result<T, E>, failure: impl Fn(&E) -> Failure, returns: &Returns<T, E>) -> End {
+    let encoded = match result {
+        Ok(value) => (returns.encode)(value).map(|json| Snapshot::value(&json)),
+        Err(error) => match (failure(error), &returns.errors) {
             (Failure::Safe, _) => return End::Release,
             (Failure::Unknown, _) => return End::Unknown,
-            (Failure::Final, Errors::NotKept) => {
+            (Failure::Final, None) => {
                 return End::Complete(Completion::NotReplayable(NotReplayable::Unencodable));
             }
-            (Failure::Final, Errors::Kept { encode, .. }) => encode(error).map(|json| Snapshot::error(&json)),
+            (Failure::Final, Some(errors)) => (errors.encode)(error).map(|json| Snapshot::error(&json)),
         },
     };
     // It took effect, whether or not its outcome can be kept.
@@ -188,30 +218,24 @@ fn end<T: Serialize, E>(result: &Result<T, E>, failure: impl Fn(&E) -> Failure, 
 }
 
 /// What a call gets that did not run, or whose run no longer counts.
-fn answer<T: DeserializeOwned, E: From<Refused>>(
-    repeat: Repeat,
-    operation: &Operation,
-    errors: &Errors<E>,
-) -> Result<T, E> {
-    let Repeat::Replay(snapshot) = &repeat else {
-        return Err(Refused::of_repeat(&repeat, operation).into());
+fn answer<T, E>(repeat: &Repeat, operation: &Operation, returns: &Returns<T, E>) -> Result<T, E> {
+    let Repeat::Replay(snapshot) = repeat else {
+        return Err(returns.refuse(Refused::of_repeat(repeat, operation)));
     };
-    let undecodable = |misfit: Misfit| Refused::new(RefusedKind::Undecodable, operation).because(misfit).into();
-    match (snapshot.decode(), errors) {
+    let refused = |kind| Refused::new(kind, operation);
+    let misfit = |misfit: Misfit| returns.refuse(refused(RefusedKind::Undecodable).because(misfit));
+    match (snapshot.decode(), &returns.errors) {
         (Ok(Content::Value(json)), _) => {
-            serde_json::from_slice(&json).map_err(|error| undecodable(Misfit::of::<T>(&error, &json)))
+            (returns.decode)(&json).map_err(|error| misfit(Misfit::of::<T>(&error, &json)))
         }
-        (Ok(Content::Error(json)), Errors::Kept { decode, .. }) => {
-            Err(decode(&json).unwrap_or_else(|error| undecodable(Misfit::of::<E>(&error, &json))))
+        (Ok(Content::Error(json)), Some(errors)) => {
+            Err((errors.decode)(&json).unwrap_or_else(|error| misfit(Misfit::of::<E>(&error, &json))))
         }
-        (Ok(Content::Error(_)), Errors::NotKept) => {
-            Err(Refused::new(RefusedKind::NotReplayable, operation).because(Misfit::Error).into())
+        (Ok(Content::Error(_)), None) => {
+            Err(returns.refuse(refused(RefusedKind::NotReplayable).because(Misfit::Error)))
         }
-        (Ok(Content::Response(_)), _) => Err(undecodable(Misfit::Response)),
-        (Err(error @ SnapshotError::OtherKind), _) => {
-            Err(Refused::new(RefusedKind::Undecodable, operation).because(error).into())
-        }
-        (Err(error), _) => Err(Refused::new(RefusedKind::RecordUnreadable, operation).because(error).into()),
+        (Ok(Content::Response(_)), _) => Err(misfit(Misfit::Response)),
+        (Err(error), _) => Err(returns.refuse(refused(RefusedKind::RecordUnreadable).because(error))),
     }
 }
 

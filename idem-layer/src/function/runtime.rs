@@ -9,6 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::failure::Failure;
 use super::refused::{Refused, RefusedKind};
+use super::run::{Returns, run};
+use super::source::{ToKey, ToScope};
 use crate::guard::Arrival;
 use crate::protocol::json::canonical_digest;
 use crate::protocol::{Digester, Fingerprint, Identity, IdentityError, Key, KeyError, Operation, Policy, Scope};
@@ -53,29 +55,15 @@ impl Call {
         self
     }
 
-    /// [`Guard::run`].
-    pub async fn run<R, F, W>(self, guard: &Guard, failure: F, work: W) -> R
+    /// [`Guard::run`]. No bound of it can fail where it is called: each has been asked for at its own place.
+    pub async fn run<R, T, E, W>(self, guard: &Guard, kept: Kept<R, T, E>, failure: fn(&E) -> Failure, work: W) -> R
     where
-        R: Outcome<Value: Serialize + DeserializeOwned, Error: FromRefused>,
-        F: Fn(&R::Error) -> Failure,
         W: Future<Output = R>,
     {
-        R::from_result(match self.arrival(guard) {
-            Ok(arrival) => guard.run(arrival, failure, async { work.await.into_result() }).await,
-            Err(refused) => Err(refused.into()),
-        })
-    }
-
-    /// [`Guard::run_replaying_errors`].
-    pub async fn run_replaying_errors<R, F, W>(self, guard: &Guard, failure: F, work: W) -> R
-    where
-        R: Outcome<Value: Serialize + DeserializeOwned, Error: FromRefused + Serialize + DeserializeOwned>,
-        F: Fn(&R::Error) -> Failure,
-        W: Future<Output = R>,
-    {
-        R::from_result(match self.arrival(guard) {
-            Ok(arrival) => guard.run_replaying_errors(arrival, failure, async { work.await.into_result() }).await,
-            Err(refused) => Err(refused.into()),
+        let Kept { returns, split, join } = kept;
+        join(match self.arrival(guard) {
+            Ok(arrival) => run(guard, arrival, returns, failure, async { split(work.await) }).await,
+            Err(refused) => Err(returns.refuse(refused)),
         })
     }
 
@@ -125,9 +113,9 @@ pub trait Outcome: sealed::Sealed {
     type Error;
 
     /// Itself.
-    fn into_result(self) -> Result<Self::Value, Self::Error>;
+    fn split(self) -> Result<Self::Value, Self::Error>;
     /// Itself.
-    fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
+    fn join(result: Result<Self::Value, Self::Error>) -> Self;
 }
 
 mod sealed {
@@ -139,11 +127,11 @@ impl<T, E> Outcome for Result<T, E> {
     type Value = T;
     type Error = E;
 
-    fn into_result(self) -> Self {
+    fn split(self) -> Self {
         self
     }
 
-    fn from_result(result: Self) -> Self {
+    fn join(result: Self) -> Self {
         result
     }
 }
@@ -160,18 +148,78 @@ pub trait FromRefused: From<Refused> {}
 #[diagnostic::do_not_recommend]
 impl<E: From<Refused>> FromRefused for E {}
 
-/// Stands for a value of the return type in code that never runs.
-pub fn returned<R: Outcome>() -> R
+/// What a record can hold and give back.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be stored for repeats of the call",
+    label = "lacks `Serialize`, or `Deserialize` without a lifetime of its own",
+    note = "derive both: `#[derive(serde::Serialize, serde::Deserialize)]`"
+)]
+pub trait Stored: Serialize + DeserializeOwned {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> Stored for T {}
+
+/// What a fingerprint can be made of.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a fingerprint",
+    label = "lacks `Serialize`",
+    note = "derive it, `#[derive(serde::Serialize)]`, or name the fields that count: `fingerprint(order.amount)`"
+)]
+pub trait Compared: Serialize {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + ?Sized> Compared for T {}
+
+/// What must be known of a return type `R`, which is a `Result<T, E>` or already reported not to be.
+#[derive(Debug)]
+pub struct Kept<R, T, E> {
+    returns: Returns<T, E>,
+    split: fn(R) -> Result<T, E>,
+    join: fn(Result<T, E>) -> R,
+}
+
+/// What must be known of this return type.
+pub fn returns<R>() -> Kept<R, R::Value, R::Error>
 where
-    R::Value: Serialize + DeserializeOwned,
-    R::Error: FromRefused,
+    R: Outcome<Value: Stored, Error: FromRefused>,
 {
+    Kept { returns: Returns::new(), split: R::split, join: R::join }
+}
+
+/// The same where final errors are replayed.
+pub fn returns_replaying_errors<R>() -> Kept<R, R::Value, R::Error>
+where
+    R: Outcome<Value: Stored, Error: FromRefused + Stored>,
+{
+    Kept { returns: Returns::new().replaying_errors(), split: R::split, join: R::join }
+}
+
+/// Stands for a value of the return type in code that never runs.
+pub fn returned<R>() -> R {
     unreachable!("stands for a type")
 }
 
 /// What an `Err` means where no `failure` is given.
 pub fn unclassified<E>(_: &E) -> Failure {
     Failure::Unknown
+}
+
+/// `key = <expression>`.
+///
+/// # Errors
+///
+/// As [`ToKey::to_key`].
+pub fn to_key<T: ToKey + ?Sized>(value: &T) -> Result<Key, KeyError> {
+    value.to_key()
+}
+
+/// `scope = <expression>`.
+///
+/// # Errors
+///
+/// As [`ToScope::to_scope`].
+pub fn to_scope<T: ToScope + ?Sized>(value: &T) -> Result<Scope, IdentityError> {
+    value.to_scope()
 }
 
 /// `unscoped`.
@@ -192,7 +240,7 @@ impl Parts {
 
     /// Adds one part, by its canonical JSON.
     #[must_use]
-    pub fn part<T: Serialize + ?Sized>(self, part: &T) -> Self {
+    pub fn part<T: Compared + ?Sized>(self, part: &T) -> Self {
         Self(self.0.and_then(|digester| {
             let json = serde_json::to_vec(part)?;
             // Text that a type writes with one name twice has no value to compare; it is compared as it is.

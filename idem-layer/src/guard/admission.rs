@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::arrival::Arrival;
 use super::claim::Claim;
+use super::settling::Terms;
 use super::{EventKind, Guard};
 use crate::clock::Moment;
 use crate::protocol::{
@@ -85,6 +86,7 @@ impl Guard {
     pub(crate) async fn admit(&self, arrival: Arrival) -> Result<Admission, StoreError> {
         let Arrival { identity, mut fingerprint, observed, redigest, policy } = arrival;
         let policy = policy.unwrap_or(self.0.policy);
+        let terms = Terms { policy, observed };
 
         for _ in 0..ROUNDS {
             let acquire = Acquire {
@@ -104,14 +106,14 @@ impl Guard {
                 Err(error) => {
                     self.emit(&identity, EventKind::StoreFailed { kind: error.kind() });
                     if error.is_outcome_unknown() {
-                        self.release_in_background(identity, acquire.token, policy);
+                        self.release_in_background(identity, acquire.token, terms);
                     }
                     return Err(error);
                 }
             };
             let repeat = match acquired {
                 Acquired::Claimed(ticket, origin) => {
-                    let claim = Claim::open(self.clone(), ticket, policy, sent);
+                    let claim = Claim::open(self.clone(), ticket, terms, sent);
                     let Some(claim) = self.confirm(claim, sent, policy).await? else { continue };
                     self.emit(
                         &identity,

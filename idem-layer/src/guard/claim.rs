@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::admission::Repeat;
 use super::renewal::Renewal;
+use super::settling::Terms;
 use super::tracker::Tracked;
 use super::{Guarantee, Guard, Handover};
 use crate::clock::Moment;
-use crate::protocol::{Completion, Held, Identity, NotReplayable, Policy, Settlement, Snapshot, Ticket};
+use crate::protocol::{Completion, Held, Identity, NotReplayable, Settlement, Snapshot, Ticket};
 
 /// The right to run one operation, renewed in the background until it is settled.
 ///
@@ -22,7 +23,7 @@ pub struct Claim(Option<Box<Open>>);
 pub(super) struct Open {
     pub(super) guard: Guard,
     pub(super) ticket: Ticket,
-    pub(super) policy: Policy,
+    pub(super) terms: Terms,
     /// When the claim was sent.
     since: Moment,
     /// Whether the work may have begun. Until then, dropping the claim releases it.
@@ -46,10 +47,10 @@ pub enum Settled {
 }
 
 impl Claim {
-    pub(super) fn open(guard: Guard, ticket: Ticket, policy: Policy, sent: Moment) -> Self {
-        let renewal = Renewal::start(&guard, &ticket, policy, sent);
+    pub(super) fn open(guard: Guard, ticket: Ticket, terms: Terms, sent: Moment) -> Self {
+        let renewal = Renewal::start(&guard, &ticket, terms.policy, sent);
         let tracked = guard.track();
-        Self(Some(Box::new(Open { guard, ticket, policy, since: sent, begun: false, renewal, _tracked: tracked })))
+        Self(Some(Box::new(Open { guard, ticket, terms, since: sent, begun: false, renewal, _tracked: tracked })))
     }
 
     /// What is claimed.
@@ -92,7 +93,7 @@ impl Claim {
 
     /// It took effect, with this outcome.
     pub fn complete_with(self, completion: Completion) -> impl Future<Output = Settled> + Send + use<> {
-        let retention = self.open_ref().policy.retention();
+        let retention = self.open_ref().terms.policy.retention();
         self.settle(Settlement::Complete { completion, retention, remember: Duration::ZERO })
     }
 
@@ -108,7 +109,7 @@ impl Claim {
 
     /// The outcome is unknown, and nobody may run it until it is decided.
     pub fn hold(self, held: Held) -> impl Future<Output = Settled> + Send + use<> {
-        let limit = self.open_ref().policy.held_limit();
+        let limit = self.open_ref().terms.policy.held_limit();
         self.settle(Settlement::Hold { held, limit })
     }
 
@@ -137,7 +138,7 @@ impl Claim {
     /// How long the run may still be renewed, by the run ceiling of the policy.
     pub fn until_ceiling(&self) -> Duration {
         let open = self.open_ref();
-        open.policy.run_ceiling().saturating_sub(open.guard.0.clock.now().since(open.since))
+        open.terms.policy.run_ceiling().saturating_sub(open.guard.0.clock.now().since(open.since))
     }
 
     /// Reports that the run goes on without its caller.
@@ -172,14 +173,14 @@ impl Open {
     fn unknown(&self) -> Settlement {
         match self.guard.0.guarantee {
             Guarantee::AtLeastOnce => Settlement::Abandon,
-            Guarantee::AtMostOnce => Settlement::Hold { held: Held::Unknown, limit: self.policy.held_limit() },
+            Guarantee::AtMostOnce => Settlement::Hold { held: Held::Unknown, limit: self.terms.policy.held_limit() },
         }
     }
 
     async fn settle(mut self, settlement: Settlement) -> Settled {
         // A renewal on the wire may still arrive after the settling; it is refused then.
         self.renewal = None;
-        self.guard.settle(&self.ticket, self.policy, settlement).await
+        self.guard.settle(&self.ticket, self.terms, settlement).await
     }
 }
 

@@ -6,30 +6,34 @@ use super::tracker::Tracker;
 use super::{EventKind, Guard};
 use crate::protocol::{
     Acquire, Acquired, Held, Identity, Owned, Policy, Record, Seen, Settle, Settlement, State, Ticket, Token,
+    is_of_another_request,
 };
 use crate::store::{Store, StoreError};
 
+/// On what terms a claim was won.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) policy: Policy,
+    /// Another request under the same key is not refused.
+    pub(super) observed: bool,
+}
+
 impl Guard {
     /// Settles a claim; where the store does not answer, from a task in the background.
-    pub(super) async fn settle(&self, ticket: &Ticket, policy: Policy, settlement: Settlement) -> Settled {
-        match self.settle_once(ticket, policy, &settlement).await {
+    pub(super) async fn settle(&self, ticket: &Ticket, terms: Terms, settlement: Settlement) -> Settled {
+        match self.settle_once(ticket, terms, &settlement).await {
             Ok(settled) => settled,
             Err(error) => {
                 self.emit(&ticket.identity, EventKind::StoreFailed { kind: error.kind() });
-                self.settle_in_background(ticket.clone(), policy, settlement);
+                self.settle_in_background(ticket.clone(), terms, settlement);
                 Settled::Deferred
             }
         }
     }
 
     /// One attempt at settling, and what follows from its answer.
-    async fn settle_once(
-        &self,
-        ticket: &Ticket,
-        policy: Policy,
-        settlement: &Settlement,
-    ) -> Result<Settled, StoreError> {
-        let found = match self.send(ticket, policy, settlement).await? {
+    async fn settle_once(&self, ticket: &Ticket, terms: Terms, settlement: &Settlement) -> Result<Settled, StoreError> {
+        let found = match self.send(ticket, terms, settlement).await? {
             Owned::Done => {
                 self.emit(&ticket.identity, settled_event(settlement));
                 return Ok(Settled::Stored);
@@ -37,27 +41,34 @@ impl Guard {
             Owned::Lost(found) => found,
         };
         self.emit(&ticket.identity, EventKind::Lost { found: found.as_ref().map(Record::tag) });
+        // Whoever has the key now may have come with another request, where the record was lost or released in between.
+        if !terms.observed
+            && found.as_ref().is_some_and(|found| is_of_another_request(found, ticket.record.fingerprint))
+        {
+            return Ok(Settled::Lost(Repeat::Mismatch));
+        }
         match Repeat::of(found) {
             Some(repeat) => Ok(Settled::Lost(repeat)),
-            None if leaves_a_mark(settlement) => self.restore(ticket, policy, settlement).await,
+            None if leaves_a_mark(settlement) => self.restore(ticket, terms, settlement).await,
             None => Ok(Settled::Stored),
         }
     }
 
     /// Nobody owns the key although its run has an outcome to remember: the store has lost the record. A fresh claim keeps
     /// the outcome, unless somebody else is faster.
-    async fn restore(&self, ticket: &Ticket, policy: Policy, settlement: &Settlement) -> Result<Settled, StoreError> {
+    async fn restore(&self, ticket: &Ticket, terms: Terms, settlement: &Settlement) -> Result<Settled, StoreError> {
         let acquire = Acquire {
             token: Token::mint(),
             fingerprint: ticket.record.fingerprint,
-            observed: false,
+            observed: terms.observed,
             on_lapse: self.on_lapse(),
-            lease: policy.lease(),
-            retention: policy.retention(),
-            held_limit: policy.held_limit(),
+            lease: terms.policy.lease(),
+            retention: terms.policy.retention(),
+            held_limit: terms.policy.held_limit(),
             at_ms: self.0.clock.epoch_ms(),
         };
-        let acquired = self.call(policy.store_call(), || self.0.store.acquire(&ticket.identity, &acquire)).await?;
+        let acquired =
+            self.call(terms.policy.store_call(), || self.0.store.acquire(&ticket.identity, &acquire)).await?;
         let fresh = match acquired {
             Acquired::Claimed(fresh, _) => fresh,
             Acquired::Busy { left, since_ms, .. } => return Ok(Settled::Lost(Repeat::Busy { left, since_ms })),
@@ -66,7 +77,7 @@ impl Guard {
             Acquired::Mismatch | Acquired::OtherVersion(_) => return Ok(Settled::Lost(Repeat::Mismatch)),
             Acquired::Gone => return Ok(Settled::Lost(Repeat::Gone)),
         };
-        match self.send(&fresh, policy, settlement).await? {
+        match self.send(&fresh, terms, settlement).await? {
             Owned::Done => {
                 self.emit(&ticket.identity, EventKind::Restored);
                 Ok(Settled::Stored)
@@ -75,13 +86,13 @@ impl Guard {
         }
     }
 
-    async fn send(&self, ticket: &Ticket, policy: Policy, settlement: &Settlement) -> Result<Owned, StoreError> {
+    async fn send(&self, ticket: &Ticket, terms: Terms, settlement: &Settlement) -> Result<Owned, StoreError> {
         let settle =
             Settle { token: ticket.record.token, settlement: settlement.clone(), at_ms: self.0.clock.epoch_ms() };
-        self.call(policy.store_call(), || self.0.store.settle(ticket, &settle)).await
+        self.call(terms.policy.store_call(), || self.0.store.settle(ticket, &settle)).await
     }
 
-    fn settle_in_background(&self, ticket: Ticket, policy: Policy, settlement: Settlement) {
+    fn settle_in_background(&self, ticket: Ticket, terms: Terms, settlement: Settlement) {
         let runtime = tokio::runtime::Handle::try_current();
         let (Ok(runtime), Some(slot)) = (runtime, self.0.tracker.retry_slot()) else {
             self.emit(&ticket.identity, EventKind::SettlingGivenUp);
@@ -90,20 +101,20 @@ impl Guard {
         self.emit(&ticket.identity, EventKind::SettlingDeferred);
         let guard = self.clone();
         runtime.spawn(async move {
-            let stored = guard.settle_until_answered(&ticket, policy, &settlement).await;
+            let stored = guard.settle_until_answered(&ticket, terms, &settlement).await;
             guard.emit(&ticket.identity, if stored { EventKind::SettledLate } else { EventKind::SettlingGivenUp });
             drop(slot);
         });
     }
 
     /// Retries as long as the store can still hold the claim, and one last time when the guard is being drained.
-    async fn settle_until_answered(&self, ticket: &Ticket, policy: Policy, settlement: &Settlement) -> bool {
+    async fn settle_until_answered(&self, ticket: &Ticket, terms: Terms, settlement: &Settlement) -> bool {
         let began = self.0.clock.now();
-        let mut backoff = Backoff::new(policy);
-        while self.0.clock.now().since(began) < policy.lease() + policy.retention() {
+        let mut backoff = Backoff::new(terms);
+        while self.0.clock.now().since(began) < terms.policy.lease() + terms.policy.retention() {
             let last = self.0.tracker.is_draining();
             backoff.pause(&self.0.tracker).await;
-            match self.settle_once(ticket, policy, settlement).await {
+            match self.settle_once(ticket, terms, settlement).await {
                 Ok(Settled::Stored) => return true,
                 Ok(_) => return false,
                 Err(_) if last => return false,
@@ -115,23 +126,25 @@ impl Guard {
 
     /// An acquire whose reply never came may have been granted. Nobody runs under it, so it is released as soon as the store
     /// answers again; else it would count as an unknown outcome when it lapses.
-    pub(super) fn release_in_background(&self, identity: Identity, token: Token, policy: Policy) {
+    pub(super) fn release_in_background(&self, identity: Identity, token: Token, terms: Terms) {
         let runtime = tokio::runtime::Handle::try_current();
         let (Ok(runtime), Some(slot)) = (runtime, self.0.tracker.retry_slot()) else { return };
         let guard = self.clone();
         runtime.spawn(async move {
             let began = guard.0.clock.now();
-            let mut backoff = Backoff::new(policy);
+            let mut backoff = Backoff::new(terms);
             // The command can still be on its way when a look finds nothing, so it takes several.
             let mut empty_looks = 0;
-            while empty_looks < EMPTY_LOOKS && guard.0.clock.now().since(began) < policy.lease() + policy.retention() {
+            while empty_looks < EMPTY_LOOKS
+                && guard.0.clock.now().since(began) < terms.policy.lease() + terms.policy.retention()
+            {
                 let last = guard.0.tracker.is_draining();
                 backoff.pause(&guard.0.tracker).await;
                 match guard.stored(&identity).await {
                     Ok(Some(Seen { record, .. })) if record.token == token => {
                         if matches!(record.state, State::InFlight { .. } | State::Held(Held::Lapsed)) {
                             let ticket = Ticket { identity, record };
-                            let _ = guard.settle(&ticket, policy, Settlement::Release).await;
+                            let _ = guard.settle(&ticket, terms, Settlement::Release).await;
                         }
                         break;
                     }
@@ -170,8 +183,8 @@ struct Backoff {
 }
 
 impl Backoff {
-    fn new(policy: Policy) -> Self {
-        Self { pause: Duration::from_millis(50), longest: (policy.lease() / 4).min(Duration::from_secs(2)) }
+    fn new(terms: Terms) -> Self {
+        Self { pause: Duration::from_millis(50), longest: (terms.policy.lease() / 4).min(Duration::from_secs(2)) }
     }
 
     /// Waits, unless the guard is being drained.

@@ -233,7 +233,13 @@ impl Buffered {
         match self.end {
             // Its length is not known: a message that breaks off must not look whole.
             Some(End::Broken(_)) => SizeHint::new(),
-            _ => SizeHint::with_exact(self.data.len() as u64),
+            // With a length, which a server takes from here, HTTP/1.1 has no place for trailers.
+            Some(End::Trailers(_)) => {
+                let mut at_least = SizeHint::new();
+                at_least.set_lower(self.data.len() as u64);
+                at_least
+            }
+            None => SizeHint::with_exact(self.data.len() as u64),
         }
     }
 }

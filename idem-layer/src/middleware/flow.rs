@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request, Response, StatusCode, request, response};
 use http_body::Body;
@@ -180,6 +181,11 @@ where
         let verdict = judge.verdict(None);
         let settled = settle(claim, verdict, || Completion::NotReplayable(why)).await;
         return unless_lost(config, settled, Response::from_parts(head, ResponseBody::passed(body)));
+    }
+    if !snapshot::has_content(head.status) {
+        // Its head is all of it: whatever body comes with such a status is sent by no server that knows HTTP.
+        let settled = judge.settle(claim, Outcome { body: Bytes::new(), trailers: None }).await;
+        return unless_lost(config, settled, Response::from_parts(head, ResponseBody::whole(Buffered::default())));
     }
     let Some(_) = known_length(&head, &body).filter(|length| *length <= config.snapshot_limit as u64) else {
         let capture = Capture::new(body, config.snapshot_limit, claim, judge);

@@ -68,7 +68,7 @@ pub(super) fn replay(snapshot: &Snapshot) -> Result<Replay, SnapshotError> {
 }
 
 /// Whether a response of this status may have a body, and so its length (RFC 9110, section 6.4.1).
-fn has_content(status: StatusCode) -> bool {
+pub(super) fn has_content(status: StatusCode) -> bool {
     !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
 }
 

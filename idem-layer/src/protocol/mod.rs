@@ -30,6 +30,7 @@ pub use policy::{Policy, PolicyBuilder};
 pub use record::{Completion, Held, NotReplayable, OnLapse, Record, State};
 pub use snapshot::{Content, ResponseSnapshot, Snapshot};
 pub use token::Token;
+pub(crate) use transition::is_of_another_request;
 pub use transition::{
     Acquire, Acquired, Answer, Command, Life, Operate, Origin, Owned, Phase, Renew, Resolution, Seen, Settle,
     Settlement, Step, Tag, Ticket, Write, transition,

@@ -437,6 +437,11 @@ fn compare(stored: Option<Fingerprint>, given: Option<Fingerprint>) -> Compariso
     }
 }
 
+/// Whether a record is of another request than the one with this fingerprint: what an acquire would call a mismatch.
+pub(crate) fn is_of_another_request(record: &Record, fingerprint: Option<Fingerprint>) -> bool {
+    compare(record.fingerprint, fingerprint) != Comparison::Equal
+}
+
 fn claim(identity: &Identity, acquire: &Acquire, before: Option<&Record>, origin: Origin) -> Step {
     let record = Record {
         identity: *identity.digest(),

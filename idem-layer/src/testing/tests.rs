@@ -1,9 +1,4 @@
 use std::collections::BTreeSet;
-use std::time::Duration;
-
-use super::*;
-use crate::protocol::{Acquire, Acquired, Identity, Key, OnLapse, Operation, Owned, Scope, Settle, Settlement, Token};
-use crate::store::{Inspect, Store, StoreErrorKind};
 
 #[test]
 fn every_promise_is_on_the_list_of_the_macro() {
@@ -32,8 +27,13 @@ mod memory {
 
 #[cfg(feature = "memory")]
 mod faulty {
-    use super::*;
-    use crate::store::MemoryStore;
+    use std::time::Duration;
+
+    use crate::protocol::{
+        Acquire, Acquired, Identity, Key, OnLapse, Operation, Owned, Scope, Settle, Settlement, Token,
+    };
+    use crate::store::{Inspect, MemoryStore, Store, StoreErrorKind};
+    use crate::testing::{Fault, FaultyStore, Verb};
 
     fn identity() -> Identity {
         Identity::new(Operation::new("op").unwrap(), None, Scope::unscoped(), Key::new("k").unwrap())

@@ -276,24 +276,6 @@ fn viewing(runs: &Runs) -> Handler {
     handler(runs, |_, request| async move { response(200, view(&request)) })
 }
 
-/// Answers its first run with this response.
-fn once(runs: &Runs, first: Response<Content>) -> Handler {
-    let gate = Gate::new();
-    gate.open();
-    once_at(runs, &gate, first)
-}
-
-fn once_at(runs: &Runs, gate: &Gate, first: Response<Content>) -> Handler {
-    let (gate, first) = (gate.clone(), Arc::new(Mutex::new(Some(first))));
-    first_run(runs, move |_| {
-        let (gate, first) = (gate.clone(), first.lock().unwrap().take().unwrap());
-        async move {
-            gate.pass().await;
-            first
-        }
-    })
-}
-
 fn whole_answer() -> Response<Content> {
     response(200, "whole")
 }

@@ -1,7 +1,12 @@
 //! The layer's promises over real sockets, on the embedded store.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod rig;
 
+mod bodies;
 mod concurrency;
 mod failures;
 mod leaving;
+mod replays;
+mod stacks;

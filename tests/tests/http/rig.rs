@@ -205,6 +205,25 @@ where
     })
 }
 
+/// Answers its first run with this response.
+pub(crate) fn once(runs: &Runs, first: Response<Content>) -> Handler {
+    let gate = Gate::new();
+    gate.open();
+    once_at(runs, &gate, first)
+}
+
+/// The same, when the gate is open.
+pub(crate) fn once_at(runs: &Runs, gate: &Gate, first: Response<Content>) -> Handler {
+    let (gate, first) = (gate.clone(), Arc::new(Mutex::new(Some(first))));
+    first_run(runs, move |_| {
+        let (gate, first) = (gate.clone(), first.lock().unwrap().take().unwrap());
+        async move {
+            gate.pass().await;
+            first
+        }
+    })
+}
+
 /// A request with a key.
 pub(crate) fn post(key: &str, body: &'static str) -> Request<Content> {
     post_to("/things", key, body)

@@ -209,7 +209,9 @@ impl Search {
                 let mut world = world;
                 let owner = &mut world.owners[at];
                 owner.mind = mind;
-                message.map(|message| owner.send(message));
+                if let Some(message) = message {
+                    owner.send(message);
+                }
                 owner.begun &= message != Some(Message::Release);
                 self.reach(world);
             };

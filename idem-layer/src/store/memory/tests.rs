@@ -360,8 +360,11 @@ fn ask_store(store: &MemoryStore, identity: &Identity, command: &Command) -> Res
 /// The table, a map and a clock: nothing is shared, expired by halves, or accounted for.
 #[derive(Default)]
 struct Model {
-    records: HashMap<[u8; 32], (Record, Option<(Moment, Moment)>)>,
+    records: HashMap<[u8; 32], (Record, Option<ModelTimes>)>,
 }
+
+/// Until when the record is active, and when it expires.
+type ModelTimes = (Moment, Moment);
 
 impl Model {
     fn seen(&self, identity: &Identity, now: Moment) -> Option<Seen> {

@@ -1,0 +1,15 @@
+use idem_layer::{Guard, Refused, idempotent};
+
+#[idempotent(
+    guard = guard,
+    operation = "orders.pay",
+    key = id,
+    unscoped,
+    failure = |_| idem_layer::Failure::Final,
+    errors = replay
+)]
+async fn pay(guard: &Guard, id: u32) -> Result<u32, Refused> {
+    Ok(id)
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+use idem_layer::{Guard, Refused, idempotent};
+
+#[idempotent(guard = guard, operation = "orders.pay", key = id, unscoped)]
+fn pay(guard: &Guard, id: u32) -> Result<u32, Refused> {
+    Ok(id)
+}
+
+fn main() {}
