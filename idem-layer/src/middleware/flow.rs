@@ -39,7 +39,7 @@ where
     RB: Body + Send + 'static,
     RB::Error: Into<BoxError>,
 {
-    let _tracked = config.guard.track();
+    let tracked = config.guard.track();
     let (mut head, body) = request.into_parts();
 
     let arrival = match extract(&config, &head, body).await {
@@ -58,6 +58,9 @@ where
         Ok(Admission::Repeat(repeat)) => return Ok(answer(&config, repeat)),
         Err(error) => return Ok(refused(&config, Rejection::store(&error))),
     };
+
+    // From here on the claim is counted, and the call is not counted beside it.
+    drop(tracked);
 
     // Until the handler begins, a claim that is dropped is released: so is that of a client who has left already.
     if let Err(error) = ready(&mut inner).await {

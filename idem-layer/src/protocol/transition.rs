@@ -450,7 +450,8 @@ fn claim(identity: &Identity, acquire: &Acquire, before: Option<&Record>, origin
         earlier_unknown: origin == Origin::TakenOver || before.is_some_and(|record| record.earlier_unknown),
         since_ms: acquire.at_ms,
         retention_ms: millis(acquire.retention),
-        fingerprint: acquire.fingerprint,
+        // Half-done work may not change, whoever goes on with it.
+        fingerprint: acquire.fingerprint.or(before.filter(|r| r.progress.is_some()).and_then(|r| r.fingerprint)),
         progress: before.and_then(|record| record.progress.clone()),
         state: State::InFlight { on_lapse: acquire.on_lapse },
     };

@@ -590,3 +590,15 @@ fn an_attempt_does_not_overflow() {
     let Acquired::Claimed(ticket, Origin::Freed) = step.answer.into_acquired() else { panic!("not claimed") };
     assert_eq!(ticket.record.attempt, u32::MAX);
 }
+
+/// A caller without a fingerprint went on with half-done work; the next, with another request, continued it.
+#[test]
+fn half_done_work_keeps_its_fingerprint_whoever_goes_on_with_it() {
+    let half_done = Record { progress: Some(Bytes::from_static(b"step")), ..in_flight(OTHERS, OnLapse::RunAgain) };
+    let without = Acquire { fingerprint: None, ..ask(OnLapse::RunAgain) };
+    for seen in [over(half_done), live(freed(OTHERS))] {
+        let step = transition(seen.as_ref(), &identity(), &Command::Acquire(without.clone()));
+        let Write::Put(record, _) = step.write else { panic!("claimed") };
+        assert_eq!(record.fingerprint, Some(fingerprint(1, 1)));
+    }
+}
