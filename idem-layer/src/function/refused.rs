@@ -129,7 +129,7 @@ impl fmt::Display for Refused {
             RefusedKind::InvalidKey => "the key is not valid",
             RefusedKind::InvalidScope => "the scope is not valid",
             RefusedKind::InvalidFingerprint => "a part of the fingerprint cannot be serialised",
-            RefusedKind::InvalidPolicy => "the lease and the retention do not fit together",
+            RefusedKind::InvalidPolicy => "its lease, retention and run ceiling do not fit together",
         };
         write!(f, "{} was not run: {why}", self.operation())
     }

@@ -111,9 +111,14 @@ impl Guard {
         }))
     }
 
-    /// The same guard with other times.
+    /// The same guard with other times. Warns of a retention below the lease: retries hardly come that soon, and a later one
+    /// would run again.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
+        if policy.retention() < policy.lease() {
+            let (retention, lease) = (policy.retention(), policy.lease());
+            tracing::warn!(target: "idem", ?retention, ?lease, "a retention below the lease forgets outcomes before retries come");
+        }
         Self(Arc::new(Inner { policy, ..Arc::unwrap_or_clone(self.0) }))
     }
 

@@ -49,9 +49,6 @@ pub enum PolicyError {
     /// The run ceiling is shorter than one lease.
     #[error("the run ceiling must not be shorter than the lease")]
     CeilingBelowLease,
-    /// Retention is shorter than the lease: a result would be forgotten before a retry comes.
-    #[error("the retention must not be shorter than the lease")]
-    RetentionBelowLease,
 }
 
 /// Why stored bytes are not a record that this code may act on. Never a miss: a miss would run the operation again.

@@ -146,9 +146,6 @@ impl PolicyBuilder {
         if policy.run_ceiling < policy.lease {
             return Err(PolicyError::CeilingBelowLease);
         }
-        if policy.retention < policy.lease {
-            return Err(PolicyError::RetentionBelowLease);
-        }
         Ok(policy)
     }
 }
@@ -170,6 +167,5 @@ mod tests {
         assert_eq!(build(|p| p.retention(Duration::from_nanos(9))), Err(PolicyError::TooShort("the retention")));
         assert_eq!(build(|p| p.held_limit(Duration::MAX)), Err(PolicyError::TooLong("the held limit")));
         assert_eq!(Policy::builder().run_ceiling(s(29)).build(), Err(PolicyError::CeilingBelowLease));
-        assert_eq!(Policy::builder().retention(s(29)).build(), Err(PolicyError::RetentionBelowLease));
     }
 }

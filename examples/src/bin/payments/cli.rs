@@ -163,7 +163,7 @@ mod tests {
             ("--ledger=", "name of a file"),
             ("--lease soon", "--lease `soon`"),
             ("--lease 0s", "--lease 0s"),
-            ("--lease 2s --retention 1s", "--lease 2s with --retention 1s"),
+            ("--retention 0s", "--retention 0s"),
             ("--faults=yes", "unknown argument `--faults=yes`"),
             ("--verbose", "unknown argument `--verbose`"),
             ("serve", "unknown argument `serve`"),
