@@ -1,6 +1,7 @@
 //! quickstart, wecom and business_fn.
 
 use std::process::Output;
+use std::time::Duration;
 
 use idem_tests::{Process, RedisServer};
 use serde_json::json;
@@ -13,7 +14,8 @@ const BUSINESS_FN: &str = env!("CARGO_BIN_EXE_business_fn");
 async fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (Output, String) {
     let mut command = Command::new(program);
     command.args(arguments).env_remove("REDIS_URL").env_remove("RUST_LOG").envs(variables.iter().copied());
-    let output = command.output().await.expect("the program runs");
+    let output = tokio::time::timeout(Duration::from_secs(60), command.kill_on_drop(true).output()).await;
+    let output = output.expect("the program ends").expect("the program runs");
     let text = String::from_utf8(output.stdout.clone()).expect("text");
     (output, text)
 }
