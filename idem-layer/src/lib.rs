@@ -37,6 +37,7 @@ pub use guard::Guard;
 pub use idem_macros::idempotent;
 #[cfg(feature = "http")]
 pub use middleware::{Idempotency, IdempotencyLayer};
+pub use protocol::Policy;
 #[cfg(feature = "memory")]
 pub use store::MemoryStore;
 #[cfg(feature = "redis")]

@@ -10,3 +10,8 @@ mod redis_server;
 pub use client::{Call, Client, Reply};
 pub use process::Process;
 pub use redis_server::RedisServer;
+
+/// The code of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -147,21 +147,35 @@ impl Observer for TracingObserver {
         use EventKind as Kind;
         let Event { operation, key, kind } = event;
         let name = kind.name();
-        let detail = Detail(*kind);
+        let detail = Detail::of(*kind).map(tracing::field::display);
         match kind {
             Kind::Claimed { .. } | Kind::Completed | Kind::Released | Kind::HandedOver => {
-                tracing::debug!(target: "idem", operation, %key, event = name, %detail, "idempotency");
+                tracing::debug!(target: "idem", operation, %key, event = name, detail, "idempotency");
             }
             Kind::Replayed | Kind::InProgress | Kind::Mismatch | Kind::Differs | Kind::Gone | Kind::NotReplayable => {
-                tracing::info!(target: "idem", operation, %key, event = name, %detail, "idempotency");
+                tracing::info!(target: "idem", operation, %key, event = name, detail, "idempotency");
             }
-            _ => tracing::warn!(target: "idem", operation, %key, event = name, %detail, "idempotency"),
+            _ => tracing::warn!(target: "idem", operation, %key, event = name, detail, "idempotency"),
         }
     }
 }
 
 /// What an event's name does not say.
 struct Detail(EventKind);
+
+impl Detail {
+    /// Nothing where the name says it all.
+    fn of(kind: EventKind) -> Option<Self> {
+        let says_more = matches!(
+            kind,
+            EventKind::Claimed { .. }
+                | EventKind::TakenOver { .. }
+                | EventKind::Lost { .. }
+                | EventKind::StoreFailed { .. }
+        );
+        says_more.then_some(Self(kind))
+    }
+}
 
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,5 +186,19 @@ impl fmt::Display for Detail {
             EventKind::StoreFailed { kind } => write!(f, "{kind:?}"),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detail_is_never_empty() {
+        let detail = |kind| Detail::of(kind).map(|detail| detail.to_string());
+        assert_eq!(detail(EventKind::TakenOver { attempt: 2 }).as_deref(), Some("attempt 2"));
+        assert_eq!(detail(EventKind::Lost { found: None }).as_deref(), Some("found nothing"));
+        assert_eq!(detail(EventKind::StoreFailed { kind: StoreErrorKind::Full }).as_deref(), Some("Full"));
+        assert_eq!(detail(EventKind::Replayed), None);
     }
 }

@@ -22,6 +22,10 @@
 //! # }
 //! ```
 //!
+//! `RedisStore::connect` takes what the `redis` crate takes as an address. For `rediss://` (TLS), which is "invalid client
+//! config" otherwise, name that crate beside this one (the same 1.x, which `RedisStore::new` needs too) with one of its
+//! features for TLS, such as `tokio-rustls-comp`.
+//!
 //! # Layout
 //!
 //! One string per record, under the prefix and the identity's name, `idem:payments.create:POST+/payments:user%3Aalice:k-1`.
