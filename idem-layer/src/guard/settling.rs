@@ -8,7 +8,7 @@ use crate::protocol::{
     Acquire, Acquired, Held, Identity, Owned, Policy, Record, Seen, Settle, Settlement, State, Ticket, Token,
     is_of_another_request,
 };
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StoreErrorKind};
 
 /// On what terms a claim was won.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ impl Guard {
             match self.settle_once(ticket, terms, settlement).await {
                 Ok(Settled::Stored) => return true,
                 Ok(_) => return false,
-                Err(_) if last => return false,
+                Err(error) if last || is_beyond_waiting(&error) => return false,
                 Err(_) => {}
             }
         }
@@ -156,6 +156,11 @@ impl Guard {
             drop(slot);
         });
     }
+}
+
+/// What stands in the key's place is not ours to write over, however long we wait.
+fn is_beyond_waiting(error: &StoreError) -> bool {
+    matches!(error.kind(), StoreErrorKind::Unreadable | StoreErrorKind::Broken)
 }
 
 /// How often an acquire whose reply never came is looked for in vain: for about a second and a half.

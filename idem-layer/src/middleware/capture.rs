@@ -12,7 +12,7 @@ use super::BoxError;
 use super::body::{Chunks, into_bytes};
 use super::settle::{Judge, Outcome};
 use crate::guard::{Claim, Settled};
-use crate::protocol::{Completion, NotReplayable};
+use crate::protocol::NotReplayable;
 
 /// A response body that is kept while it passes through, and whose end is withheld until the outcome is stored.
 pub(super) struct Capture<B>(Option<Box<Inner<B>>>)
@@ -137,13 +137,13 @@ where
         let trailers = match frame {
             None => None,
             Some(Err(error)) => {
-                self.settle(|claim, _| Box::pin(claim.unknown()), Next::Broken(error));
+                self.settle(|claim, judge| Box::pin(judge.settle_broken(claim)), Next::Broken(error));
                 return None;
             }
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) if self.chunks.len() + data.len() > self.limit => {
-                    let too_large = Completion::NotReplayable(NotReplayable::TooLarge);
-                    self.settle(|claim, _| Box::pin(claim.complete_with(too_large)), Next::Rest(data));
+                    let too_large = NotReplayable::TooLarge;
+                    self.settle(|claim, judge| Box::pin(judge.settle_early(claim, too_large)), Next::Rest(data));
                     return None;
                 }
                 Ok(data) => {

@@ -79,6 +79,11 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     })
 }
 
+/// Whether a successful gRPC response has yet to say how the call ended.
+pub(super) fn is_grpc_without_status(parts: &Parts) -> bool {
+    parts.status.is_success() && is_grpc(&parts.headers) && !parts.headers.contains_key(GRPC_STATUS)
+}
+
 #[cfg(test)]
 mod tests {
     use http::{HeaderValue, Response};

@@ -83,8 +83,8 @@ where
         Ok(response) => Ok(finish(&config, claim, handle, response).await),
         Err(error) => {
             let verdict = handle.said().unwrap_or(Verdict::Unknown);
-            let unencodable = || Completion::NotReplayable(NotReplayable::Unencodable);
-            match settle(claim, verdict, unencodable).await {
+            let broken_off = || Completion::NotReplayable(NotReplayable::BrokenOff);
+            match settle(claim, verdict, broken_off).await {
                 Settled::Lost(repeat) => Ok(answer(&config, repeat)),
                 Settled::Stored | Settled::Deferred => Err(error),
             }
@@ -113,8 +113,6 @@ where
             };
         }
     }
-    let scope = config.scope.extract(head, &config.operation)?;
-
     let body = read(config, head, body).await?;
     let key = match key {
         Some(key) => key,
@@ -125,6 +123,7 @@ where
         },
     };
 
+    let scope = config.scope.extract(head, &config.operation)?;
     let target = config.target(head);
     let identity = Identity::new(config.operation.clone(), Some(target.clone()), scope, key);
     if head.extensions.get::<Idempotency>().is_some_and(|outer| *outer.identity() == identity) {
@@ -181,8 +180,7 @@ where
     let judge = Judge::new(Arc::clone(config), handle, copy(&head));
 
     if let Some(why) = never_ends(&head) {
-        let verdict = judge.verdict(None);
-        let settled = settle(claim, verdict, || Completion::NotReplayable(why)).await;
+        let settled = judge.settle_early(claim, why).await;
         return unless_lost(config, settled, Response::from_parts(head, ResponseBody::passed(body)));
     }
     if !snapshot::has_content(head.status) {
@@ -202,10 +200,11 @@ where
             (judge.settle(claim, outcome).await, ResponseBody::whole(Buffered::new(data, trailers)))
         }
         Collected::TooLarge(first) => {
-            let too_large = Completion::NotReplayable(NotReplayable::TooLarge);
-            (claim.complete_with(too_large).await, ResponseBody::resumed(first, body))
+            (judge.settle_early(claim, NotReplayable::TooLarge).await, ResponseBody::resumed(first, body))
         }
-        Collected::Broken(data, error) => (claim.unknown().await, ResponseBody::whole(Buffered::broken(data, error))),
+        Collected::Broken(data, error) => {
+            (judge.settle_broken(claim).await, ResponseBody::whole(Buffered::broken(data, error)))
+        }
     };
     unless_lost(config, settled, Response::from_parts(head, body))
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, response};
 
-use super::classify::Verdict;
+use super::classify::{Verdict, is_grpc_without_status};
 use super::handle::Idempotency;
 use super::layer::Config;
 use super::snapshot;
 use crate::guard::{Claim, Settled};
-use crate::protocol::{Completion, Held, Snapshot};
+use crate::protocol::{Completion, Held, NotReplayable, Snapshot};
 
 /// Decides how a claim is settled once the response is whole: what the handler said, else what the route's classifier says.
 pub(super) struct Judge {
@@ -30,17 +30,34 @@ impl Judge {
         Self { config, handle, head }
     }
 
-    pub(super) fn verdict(&self, trailers: Option<&HeaderMap>) -> Verdict {
-        self.handle.said().unwrap_or_else(|| self.config.classify(&self.head, trailers))
-    }
-
+    /// The response is whole: what the handler said decides, else what the response says.
     pub(super) async fn settle(self, claim: Claim, outcome: Outcome) -> Settled {
-        let verdict = self.verdict(outcome.trailers.as_ref());
+        let verdict = self.said_or(|| self.config.classify(&self.head, outcome.trailers.as_ref()));
         settle(claim, verdict, || {
             let response = snapshot::capture(&self.head, outcome.body, outcome.trailers.as_ref());
             Completion::Replayable(Snapshot::response(&response))
         })
         .await
+    }
+
+    /// The response will not be kept, and is settled before its end. The status of a gRPC call is in its trailers: where it
+    /// has not come yet, the call counts as one that took effect, for it must not run again.
+    pub(super) async fn settle_early(self, claim: Claim, why: NotReplayable) -> Settled {
+        let verdict = self.said_or(|| match is_grpc_without_status(&self.head) {
+            true => Verdict::Complete,
+            false => self.config.classify(&self.head, None),
+        });
+        settle(claim, verdict, || Completion::NotReplayable(why)).await
+    }
+
+    /// The response broke off: its outcome is unknown, unless the handler has said it.
+    pub(super) async fn settle_broken(self, claim: Claim) -> Settled {
+        let verdict = self.said_or(|| Verdict::Unknown);
+        settle(claim, verdict, || Completion::NotReplayable(NotReplayable::BrokenOff)).await
+    }
+
+    fn said_or(&self, otherwise: impl FnOnce() -> Verdict) -> Verdict {
+        self.handle.said().unwrap_or_else(otherwise)
     }
 }
 

@@ -99,6 +99,8 @@ pub enum NotReplayable {
     NoRoom,
     /// The value could not be encoded.
     Unencodable,
+    /// The response broke off after its handler had said that it took effect.
+    BrokenOff,
 }
 
 /// Why a record is held.

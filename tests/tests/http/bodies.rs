@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Request};
 use http_body_util::BodyExt;
-use idem_layer::middleware::{FingerprintMode, Idempotency, key};
+use idem_layer::middleware::{FingerprintMode, Idempotency, key, scope};
 use idem_layer::testing::Verb;
 use idem_tests::gate::Gate;
 use idem_tests::http::{Client, Content, Server, chunks, fields, read, streamed, whole};
@@ -308,4 +308,19 @@ async fn exchange(server: &Server, bytes: &[&[u8]]) -> String {
     // A reset after the answer is no less of an end.
     let _ = socket.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A request without a key was refused for want of a scope, which it does not need.
+#[test]
+fn a_request_without_a_key_needs_no_scope() {
+    run(async {
+        let (rig, runs) = (Rig::at_least_once(), Runs::default());
+        for key in [key::header("idempotency-key"), key::json("/id")] {
+            let layer = rig.builder().scope(scope::header("x-tenant")).key(key).build().unwrap();
+            let server = Server::start(layer.layer(handler(&runs, |_, _| async { created("made") }))).await;
+            let request = Request::post("/things").body(whole("{}")).unwrap();
+            assert_eq!(server.answer(request).await.status, 201);
+        }
+        assert_eq!(runs.count(), 2);
+    });
 }

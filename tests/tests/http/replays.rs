@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use http_body_util::BodyExt;
 use idem_layer::guard::EventKind;
-use idem_layer::middleware::Verdict;
+use idem_layer::middleware::{Idempotency, Verdict};
 use idem_layer::testing::Verb;
 use idem_tests::http::{Answer, Client, Server, chunks, fields, next_data, read, streamed, whole};
 use proptest::prelude::*;
@@ -409,6 +409,83 @@ fn a_replay_may_be_asked_for_by_another_protocol_than_the_first_answer() {
                 let mut client = if http2 { Client::http2(&server).await } else { Client::http1(&server).await };
                 let answer = read(client.send(post(&key, "x")).await.unwrap()).await.unwrap();
                 assert_eq!((answer.text(), answer.is_replay()), ("one,two", replay));
+            }
+        }
+    });
+}
+
+/// A refusal longer than the limit was settled as completed: the key was spent although nothing had happened.
+#[test]
+fn an_answer_too_large_to_keep_is_settled_by_what_it_says_all_the_same() {
+    run(async {
+        for streams in [false, true] {
+            for (guarantee, rig) in Rig::each() {
+                for (status, says_hold) in [(422, false), (500, false), (200, true)] {
+                    let runs = Runs::default();
+                    let layer = rig.layer().snapshot_limit(16).build().unwrap();
+                    let handler = first_run(&runs, move |request| async move {
+                        if says_hold {
+                            request.extensions().get::<Idempotency>().unwrap().hold("ask first");
+                        }
+                        let body =
+                            if streams { chunks(["0123456789", "0123456789"]) } else { whole("01234567890123456789") };
+                        Response::builder().status(status).body(body).unwrap()
+                    });
+                    let server = Server::start(layer.layer(handler)).await;
+                    let key = format!("{status}");
+                    assert_eq!(server.answer(post(&key, "x")).await.body.len(), 20);
+                    let again = server.answer(post(&key, "x")).await;
+                    match (status, says_hold) {
+                        (422, _) => assert_free(&again),
+                        (_, true) => assert_problem(&again, 409, "outcome-unknown"),
+                        _ => assert_unknown(&again, guarantee),
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// The status of a gRPC call comes last. At the limit it is not there yet: the call ran, and must not run again.
+#[test]
+fn a_grpc_answer_too_large_to_keep_is_not_run_again() {
+    run(async {
+        let (rig, runs) = (Rig::at_least_once(), Runs::default());
+        let layer = rig.layer().snapshot_limit(16).build().unwrap();
+        let (writer, body) = streamed();
+        writer.data("01234567890123456789");
+        writer.trailers(fields([("grpc-status", "0")]));
+        let mut response = Response::new(body);
+        response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        let server = Server::start(layer.layer(once(&runs, response))).await;
+        assert_eq!(server.answer(post("k", "x")).await.body.len(), 20);
+        assert_problem(&server.answer(post("k", "x")).await, 409, "not-replayable");
+    });
+}
+
+/// The handler had said that it took effect; then its response broke off, and the retry ran.
+#[test]
+fn an_answer_that_breaks_off_is_what_its_handler_has_said() {
+    run(async {
+        for length in [None, Some(100)] {
+            for (_, rig) in Rig::each() {
+                let runs = Runs::default();
+                let server = rig.serve(first_run(&runs, move |request| async move {
+                    request.extensions().get::<Idempotency>().unwrap().complete();
+                    let (writer, body) = streamed();
+                    writer.data("half");
+                    writer.fail();
+                    let mut response = Response::new(body);
+                    if let Some(length) = length {
+                        response.headers_mut().insert("content-length", HeaderValue::from(length));
+                    }
+                    response
+                }));
+                let server = server.await;
+                server.send(post("k", "x")).await.expect_err("the response breaks off");
+                rig.events.until(EventKind::Completed, 1).await;
+                assert_problem(&server.answer(post("k", "x")).await, 409, "not-replayable");
+                assert_eq!(runs.count(), 1);
             }
         }
     });
