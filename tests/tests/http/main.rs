@@ -8,5 +8,6 @@ mod bodies;
 mod concurrency;
 mod failures;
 mod leaving;
+mod promises;
 mod replays;
 mod stacks;
