@@ -2,7 +2,7 @@
 //!
 //! A request on its way in:
 //!
-//! 1. Safe methods, and requests without a key where none is required, pass untouched.
+//! 1. Methods other than POST, PUT, PATCH and DELETE, and requests without a key where none is required, pass untouched.
 //! 2. The [scope] says whose request it is, the [key] source which operation it is. Either may refuse.
 //! 3. The body is read, under a limit, before anything is claimed. A body that breaks off claims nothing.
 //! 4. The claim: identity and [fingerprint](FingerprintMode) go to the store in one step.

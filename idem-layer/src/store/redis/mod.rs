@@ -24,7 +24,8 @@
 //!
 //! `RedisStore::connect` takes what the `redis` crate takes as an address. For `rediss://` (TLS), which is "invalid client
 //! config" otherwise, name that crate beside this one (the same 1.x, which `RedisStore::new` needs too) with one of its
-//! features for TLS, such as `tokio-rustls-comp`.
+//! features for TLS, such as `tokio-rustls-comp` (and rustls with one
+//! crypto provider: `ring` or `aws-lc-rs`).
 //!
 //! # Layout
 //!
