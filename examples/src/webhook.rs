@@ -1,7 +1,5 @@
 use axum::body::Bytes;
-use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
-use axum::http::{HeaderValue, Response, StatusCode};
-use serde_json::Value;
+use axum::http::{Response, StatusCode};
 
 use idem_layer::middleware::{Rejection, RejectionKind};
 
@@ -14,21 +12,10 @@ pub fn webhook_answer(
     acknowledgement: fn() -> Response<Bytes>,
 ) -> impl Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static {
     move |rejection, response| match rejection.kind() {
-        RejectionKind::InProgress | RejectionKind::OutcomeUnknown => come_back_later(response),
+        RejectionKind::InProgress | RejectionKind::OutcomeUnknown => {
+            rejection.response_with(StatusCode::SERVICE_UNAVAILABLE)
+        }
         RejectionKind::NotReplayable | RejectionKind::Gone => acknowledgement(),
         _ => response,
     }
-}
-
-fn come_back_later(response: Response<Bytes>) -> Response<Bytes> {
-    let (mut head, mut body) = response.into_parts();
-    head.status = StatusCode::SERVICE_UNAVAILABLE;
-    head.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    // The problem repeats its status in the body.
-    if let Ok(Value::Object(mut problem)) = serde_json::from_slice(&body) {
-        problem.insert("status".into(), head.status.as_u16().into());
-        body = Value::from(problem).to_string().into();
-        head.headers.insert(CONTENT_LENGTH, body.len().into());
-    }
-    Response::from_parts(head, body)
 }

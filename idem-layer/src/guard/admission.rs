@@ -104,7 +104,7 @@ impl Guard {
             let acquired = match answer {
                 Ok(acquired) => acquired,
                 Err(error) => {
-                    self.emit(&identity, EventKind::StoreFailed { kind: error.kind() });
+                    self.emit_failure(&identity, &error);
                     if error.is_outcome_unknown() {
                         self.release_in_background(identity, acquire.token, terms);
                     }
@@ -127,8 +127,9 @@ impl Guard {
                 Acquired::OtherVersion(version) => {
                     let again = redigest.as_ref().and_then(|redigest| redigest(version));
                     let Some(again) = again.filter(|fingerprint| fingerprint.version() == version) else {
-                        self.emit(&identity, EventKind::StoreFailed { kind: StoreErrorKind::Unreadable });
-                        return Err(StoreError::new(StoreErrorKind::Unreadable).because(UnknownFingerprint(version)));
+                        let error = StoreError::new(StoreErrorKind::Unreadable).because(UnknownFingerprint(version));
+                        self.emit_failure(&identity, &error);
+                        return Err(error);
                     };
                     fingerprint = Some(again);
                     continue;

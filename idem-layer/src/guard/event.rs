@@ -1,8 +1,9 @@
+use std::error::Error as _;
 use std::fmt;
 
 use super::admission::Repeat;
 use crate::protocol::{Identity, KeyHash, Tag};
-use crate::store::StoreErrorKind;
+use crate::store::{StoreError, StoreErrorKind};
 
 /// Something that happened to a key.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct Event<'a> {
     pub key: KeyHash,
     /// What happened.
     pub kind: EventKind,
+    /// Why, where a store could not answer. Names neither keys nor values.
+    pub error: Option<&'a StoreError>,
 }
 
 /// What happened.
@@ -120,8 +123,8 @@ impl EventKind {
 }
 
 impl<'a> Event<'a> {
-    pub(super) fn new(identity: &'a Identity, kind: EventKind) -> Self {
-        Self { operation: identity.operation().as_str(), key: identity.key_hash(), kind }
+    pub(super) fn new(identity: &'a Identity, kind: EventKind, error: Option<&'a StoreError>) -> Self {
+        Self { operation: identity.operation().as_str(), key: identity.key_hash(), kind, error }
     }
 }
 
@@ -145,7 +148,7 @@ pub struct TracingObserver;
 impl Observer for TracingObserver {
     fn observe(&self, event: &Event<'_>) {
         use EventKind as Kind;
-        let Event { operation, key, kind } = event;
+        let Event { operation, key, kind, error } = event;
         let name = kind.name();
         let detail = Detail::of(*kind).map(tracing::field::display);
         match kind {
@@ -155,8 +158,26 @@ impl Observer for TracingObserver {
             Kind::Replayed | Kind::InProgress | Kind::Mismatch | Kind::Differs | Kind::Gone | Kind::NotReplayable => {
                 tracing::info!(target: "idem", operation, %key, event = name, detail, "idempotency");
             }
-            _ => tracing::warn!(target: "idem", operation, %key, event = name, detail, "idempotency"),
+            _ => {
+                let error = error.map(Chain).map(tracing::field::display);
+                tracing::warn!(target: "idem", operation, %key, event = name, detail, error, "idempotency");
+            }
         }
+    }
+}
+
+/// An error with its causes.
+struct Chain<'a>(&'a StoreError);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
@@ -200,5 +221,11 @@ mod tests {
         assert_eq!(detail(EventKind::Lost { found: None }).as_deref(), Some("found nothing"));
         assert_eq!(detail(EventKind::StoreFailed { kind: StoreErrorKind::Full }).as_deref(), Some("Full"));
         assert_eq!(detail(EventKind::Replayed), None);
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_causes() {
+        let error = StoreError::new(StoreErrorKind::Unavailable).because("connection refused");
+        assert_eq!(Chain(&error).to_string(), "the store is not available: connection refused");
     }
 }

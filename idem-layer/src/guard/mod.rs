@@ -192,11 +192,18 @@ impl Guard {
         }
     }
 
-    /// The one place at which events leave the engine.
     pub(crate) fn emit(&self, identity: &Identity, kind: EventKind) {
-        let event = Event::new(identity, kind);
+        self.tell(&Event::new(identity, kind, None));
+    }
+
+    fn emit_failure(&self, identity: &Identity, error: &StoreError) {
+        self.tell(&Event::new(identity, EventKind::StoreFailed { kind: error.kind() }, Some(error)));
+    }
+
+    /// The one place at which events leave the engine.
+    fn tell(&self, event: &Event<'_>) {
         for observer in &self.0.observers {
-            observer.observe(&event);
+            observer.observe(event);
         }
     }
 

@@ -24,7 +24,7 @@ impl Guard {
         match self.settle_once(ticket, terms, &settlement).await {
             Ok(settled) => settled,
             Err(error) => {
-                self.emit(&ticket.identity, EventKind::StoreFailed { kind: error.kind() });
+                self.emit_failure(&ticket.identity, &error);
                 self.settle_in_background(ticket.clone(), terms, settlement);
                 Settled::Deferred
             }

@@ -49,11 +49,9 @@
 //!     .key(key::all_of([key::json("/order_no"), key::json("/event_type")]))
 //!     .key_required()
 //!     .fingerprint(FingerprintMode::Observed)
-//!     .on_rejection(|rejection, mut response| {
-//!         if rejection.kind() == RejectionKind::InProgress {
-//!             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-//!         }
-//!         response
+//!     .on_rejection(|rejection, response| match rejection.kind() {
+//!         RejectionKind::InProgress => rejection.response_with(StatusCode::SERVICE_UNAVAILABLE),
+//!         _ => response,
 //!     })
 //!     .build()?;
 //! # Ok::<(), idem_layer::middleware::LayerError>(())

@@ -90,16 +90,23 @@ impl Rejection {
 
     /// The answer as it is sent.
     pub(super) fn response(&self) -> Response<Bytes> {
+        self.response_with(self.status)
+    }
+
+    /// The answer with another status, in its head and in its body: for
+    /// [`on_rejection`](super::LayerBuilder::on_rejection), where a sender reads statuses in a way of its own. A 503 asks it
+    /// to come back in a second, where nothing else is asked.
+    pub fn response_with(&self, status: StatusCode) -> Response<Bytes> {
         let problem = Problem {
             kind: format!("urn:idem:problem:{}", self.code()),
             title: self.kind.title(),
-            status: self.status.as_u16(),
+            status: status.as_u16(),
             detail: &self.detail,
             code: self.code(),
         };
         let body = Bytes::from(serde_json::to_vec(&problem).expect("texts and a number always encode"));
         let mut response = Response::builder()
-            .status(self.status)
+            .status(status)
             .header(CONTENT_TYPE, "application/problem+json")
             .header(CONTENT_LENGTH, body.len())
             // It says how things stand now. A cache that kept it would go on saying so.
@@ -107,7 +114,8 @@ impl Rejection {
             .extension(self.clone())
             .body(body)
             .expect("the fields are well-formed");
-        if let Some(seconds) = self.retry_after_s {
+        let come_back = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(Self::RETRY_AFTER.as_secs());
+        if let Some(seconds) = self.retry_after_s.or(come_back) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
@@ -406,5 +414,16 @@ mod tests {
         assert_eq!(wait(1_001, 30_000), 2);
         assert_eq!(wait(10_000, 2_500), 3);
         assert_eq!(wait(10_000, 30_000), 10);
+    }
+
+    #[test]
+    fn another_status_stands_in_head_and_body_and_a_503_says_when_to_come_back() {
+        let response = Rejection::outcome_unknown().response_with(StatusCode::SERVICE_UNAVAILABLE);
+        let problem: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!((response.status().as_u16(), &problem["status"]), (503, &503.into()));
+        assert_eq!(problem["code"], "outcome-unknown");
+        assert_eq!(response.headers()[RETRY_AFTER], "1");
+        let length = response.body().len().to_string();
+        assert_eq!(response.headers()[CONTENT_LENGTH], length);
     }
 }
