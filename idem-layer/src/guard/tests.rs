@@ -412,3 +412,17 @@ fn a_claim_that_outlives_its_runtime_is_left_to_its_lease() {
     let repeat = runtime().block_on(bench.repeat());
     assert!(matches!(repeat, Repeat::Busy { .. }));
 }
+
+/// Something else stood in the record's place; the settling was tried against it every two seconds until the retention was over.
+#[tokio::test(start_paused = true)]
+async fn a_settling_that_meets_what_cannot_be_read_is_given_up() {
+    let bench = at_least_once();
+    let claim = bench.claim().await;
+    bench.store.always(Verb::Settle, Fault::FailWith(StoreErrorKind::Unreadable));
+    assert_eq!(claim.complete(&1).await, Settled::Deferred);
+    sleep(LEASE).await;
+    assert_eq!(bench.count(EventKind::SettlingGivenUp), 1);
+    let calls = bench.store.calls(Verb::Settle);
+    sleep(LEASE * 5).await;
+    assert_eq!(bench.store.calls(Verb::Settle), calls);
+}
