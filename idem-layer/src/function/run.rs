@@ -21,6 +21,10 @@ impl Guard {
     ///
     /// The work's own, and [`Refused`] made into `E`.
     ///
+    /// # Panics
+    ///
+    /// When it is polled outside of a tokio runtime with its timer enabled.
+    ///
     /// # Cancel safety
     ///
     /// Dropped before the claim is won, nothing is run and what was claimed is released. Dropped while the work runs, its
@@ -43,6 +47,10 @@ impl Guard {
     /// # Errors
     ///
     /// The work's own or the stored one, and [`Refused`] made into `E`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Guard::run`].
     ///
     /// # Cancel safety
     ///

@@ -34,7 +34,7 @@
 //! 4. A claim that is dropped unsettled has an unknown outcome: it is abandoned or held, by the guarantee.
 //! 5. Every event is emitted at one place, to [`Observer`]s; `tracing` is the first.
 //!
-//! A guard needs a tokio runtime with its timer enabled.
+//! A guard needs a tokio runtime with its timer enabled: without one its futures panic.
 
 mod admission;
 mod arrival;
@@ -142,6 +142,10 @@ impl Guard {
     /// When the store does not know within the policy's limit of a store call. Nothing may be run then. A claim that was
     /// granted without our learning of it is released in the background.
     ///
+    /// # Panics
+    ///
+    /// When it is polled outside of a tokio runtime with its timer enabled.
+    ///
     /// # Cancel safety
     ///
     /// Once polled, dropping the future hands it to the runtime, where a claim that it wins is released.
@@ -169,13 +173,26 @@ impl Guard {
     /// # Errors
     ///
     /// When the store does not know within the policy's limit of a store call.
+    ///
+    /// # Panics
+    ///
+    /// When it is polled outside of a tokio runtime with its timer enabled.
     pub async fn stored(&self, identity: &Identity) -> Result<Option<Seen>, StoreError> {
         self.call(self.0.policy.store_call(), || self.0.store.read(identity)).await
     }
 
     /// Waits until no claim is open, nothing that was handed over is running and no settling is being retried, at most for
     /// `limit`. For shutdown, after the server has stopped accepting: what has not ended by then is left to its lease, and
-    /// a settling that is being retried is tried a last time.
+    /// a settling that is being retried is tried a last time. There is no way back: from then on a settling that fails is
+    /// retried once, at once.
+    ///
+    /// # Panics
+    ///
+    /// When it is polled outside of a tokio runtime with its timer enabled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future, once polled, only ends the waiting: the guard goes on draining.
     pub async fn drain(&self, limit: Duration) -> Drained {
         self.0.tracker.drain(limit).await
     }

@@ -30,8 +30,7 @@ impl Verdict {
     /// | 503 | [`Release`](Self::Release) |
     /// | other 5xx, and whatever is not a status of HTTP | [`Unknown`](Self::Unknown) |
     ///
-    /// A handler that answers 4xx or 503 *after* an effect must say so itself, through
-    /// `Idempotency`.
+    /// A handler that answers 4xx or 503 *after* an effect must say so itself, through [`Idempotency`](super::Idempotency).
     ///
     /// Of a successful response of content type `application/grpc` (with any suffix), the `grpc-status` decides. It is
     /// read from the trailers or, where the response has none, from the headers:

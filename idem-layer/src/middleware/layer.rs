@@ -183,8 +183,8 @@ impl<Scope> LayerBuilder<Scope> {
 
     /// A last word on the answers that the layer gives itself: it gets the default one and returns what is sent.
     ///
-    /// The default one's body repeats its status, as RFC 9457 asks: whoever changes the one changes the other, or sends a body
-    /// of their own.
+    /// The default one's body repeats its status, as RFC 9457 asks: change both with [`Rejection::response_with`], or send a
+    /// body of your own.
     pub fn on_rejection(
         mut self,
         rejection: impl Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,

@@ -101,7 +101,7 @@ impl Key {
 }
 
 impl fmt::Debug for Key {
-    /// Redacted: a key can be guessed from nothing else and opens a stored response.
+    /// Redacted: whoever knows a caller's key gets the response that is stored for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
     }

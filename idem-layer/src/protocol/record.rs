@@ -97,7 +97,7 @@ pub enum NotReplayable {
     Upgrade,
     /// The store had no room for it.
     NoRoom,
-    /// The value could not be encoded.
+    /// The value could not be encoded, or it is a final error that the function was not asked to keep.
     Unencodable,
     /// The response broke off after its handler had said that it took effect.
     BrokenOff,

@@ -33,13 +33,13 @@ use self::shard::Shard;
 ///     .build();
 /// ```
 ///
-/// 1. Each step is [`transition`], run under the lock of one of a fixed number of shards. No
-///    lock is held across an await, and there is none per key that a waiter could leave behind.
+/// 1. Each step is [`transition`], run under the lock of one of a fixed number of shards. No lock is held across an await,
+///    and there is none per key that a waiter could leave behind.
 /// 2. A live record is never evicted. A full store first drops what has expired anywhere, then refuses new claims with
 ///    [`StoreErrorKind::Full`].
 /// 3. Whoever has a claim can end it: room for that is part of the claim. A snapshot that does not fit is completed as
-///    [`NotReplayable::NoRoom`], a reason for holding that does not fit becomes
-///    [`Held::Unknown`]. Only progress can be refused; the claim then stays as it was.
+///    [`NotReplayable::NoRoom`], a reason for holding that does not fit becomes [`Held::Unknown`]. Only progress can be
+///    refused; the claim then stays as it was.
 /// 4. Every command drops a bounded number of expired records of its shard, more than it can add, so that memory follows
 ///    the load without a sweep. An idle store keeps expired records until its next commands.
 ///
