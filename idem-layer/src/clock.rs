@@ -3,8 +3,8 @@
 //! Decisions about a record use the clock of its store. A process needs its own for three things: the leases of a
 //! [`MemoryStore`](crate::store::MemoryStore), an owner's own deadline, and timestamps for people.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Reads the time. Cheap to clone; clones of a manual clock are one clock.
@@ -62,7 +62,6 @@ impl Clock {
     pub fn now(&self) -> Moment {
         match &self.0 {
             Source::System => {
-                use std::sync::OnceLock;
                 static ORIGIN: OnceLock<tokio::time::Instant> = OnceLock::new();
                 let now = tokio::time::Instant::now();
                 // Far in the past of any paused test clock, so that no moment is ever before the origin.

@@ -42,3 +42,6 @@ pub use protocol::Policy;
 pub use store::MemoryStore;
 #[cfg(feature = "redis")]
 pub use store::RedisStore;
+
+/// The cause of an error, whatever it is.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -2,11 +2,10 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::BoxError;
 use crate::guard::Repeat;
 use crate::protocol::Operation;
 use crate::store::{StoreError, StoreErrorKind};
-
-type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why a guarded function was not run, and has no stored outcome to return either.
 ///

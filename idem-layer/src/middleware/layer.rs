@@ -251,14 +251,12 @@ impl Config {
     }
 }
 
-/// Inside a nested router the request's own path has lost its prefix; the original is kept beside it.
-#[cfg(feature = "axum")]
 fn path_as_sent(head: &request::Parts) -> &str {
-    head.extensions.get::<axum::extract::OriginalUri>().map_or(&head.uri, |original| &original.0).path()
-}
-
-#[cfg(not(feature = "axum"))]
-fn path_as_sent(head: &request::Parts) -> &str {
+    // Inside a nested router the request's own path has lost its prefix; the original is kept beside it.
+    #[cfg(feature = "axum")]
+    if let Some(original) = head.extensions.get::<axum::extract::OriginalUri>() {
+        return original.0.path();
+    }
     head.uri.path()
 }
 

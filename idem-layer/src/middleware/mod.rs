@@ -74,6 +74,8 @@ mod service;
 mod settle;
 mod snapshot;
 
+use crate::BoxError;
+
 #[cfg(feature = "axum")]
 pub use self::axum::{NotGuarded, into_axum_body};
 pub use body::{RequestBody, ResponseBody};
@@ -86,5 +88,3 @@ pub use layer::{IdempotencyLayer, LayerBuilder, ScopeChosen, ScopeMissing};
 pub use rejection::{Rejection, RejectionKind};
 pub use scope::ScopeSource;
 pub use service::{IdempotencyService, ResponseFuture};
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -212,11 +212,11 @@ impl Record {
         if stored.identity != *identity.digest() {
             return Err(RecordError::OtherIdentity);
         }
-        let (payload, missing_payload) = (bytes.slice_ref(payload), !stored.payload);
-        if missing_payload && !payload.is_empty() {
-            return Err(RecordError::Damaged);
-        }
-        let payload = (!missing_payload).then_some(payload);
+        let payload = match stored.payload {
+            true => Some(bytes.slice_ref(payload)),
+            false if payload.is_empty() => None,
+            false => return Err(RecordError::Damaged),
+        };
         let (state, progress) = match (stored.state, payload) {
             (StoredState::InFlight(on_lapse), progress) => (State::InFlight { on_lapse }, progress),
             (StoredState::Freed, progress) => (State::Freed, progress),

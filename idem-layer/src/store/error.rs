@@ -1,9 +1,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::BoxError;
 use crate::protocol::RecordError;
-
-type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why a store could not answer.
 pub struct StoreError {
