@@ -109,7 +109,7 @@ impl ScopeSource {
             Kind::Extension(find, extension) => {
                 let found = find(parts).and_then(|scope| Scope::new(scope).map_err(|_| ScopeError::Unusable));
                 if let Err(error @ (ScopeError::NoExtension | ScopeError::Unusable)) = &found {
-                    tracing::error!(operation = operation.as_str(), extension, "no scope: {error}");
+                    tracing::error!(target: "idem", operation = operation.as_str(), extension, %error, "no scope");
                 }
                 found
             }

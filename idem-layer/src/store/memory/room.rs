@@ -60,6 +60,7 @@ impl Room {
             80.. if !self.under_pressure.swap(true, Ordering::Relaxed) => {
                 let capacity_bytes = self.capacity_bytes;
                 tracing::warn!(
+                    target: "idem",
                     used_bytes,
                     capacity_bytes,
                     "the memory store fills up; when full it refuses new claims"
