@@ -42,7 +42,7 @@ async fn effect_appears(client: &Client, count: usize) {
 }
 
 #[tokio::test]
-async fn the_session_in_its_docs() {
+async fn the_session_in_its_docs_goes_as_it_is_written() {
     let service = start(&[]).await;
     let client = service.client();
     let alice = |call: Call| call.header("authorization", "Bearer alice");

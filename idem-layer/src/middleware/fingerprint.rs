@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_requests() {
+    fn equal_requests_have_equal_fingerprints() {
         let pairs: &[(Vector<'_>, Vector<'_>)] = &[
             (("POST /x?a=1&b=2", TEXT, b"hi"), ("POST /x?a=1&b=2", TEXT, b"hi")),
             // Member order at depth, white space, escapes.
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn different_requests() {
+    fn different_requests_have_different_fingerprints() {
         let deep = |depth: usize, leaf: &str| format!("{}{leaf}{}", "[".repeat(depth), "]".repeat(depth)).into_bytes();
         let (deep_1, deep_2) = (deep(10_000, "1"), deep(10_000, " 1"));
         let pairs: &[(Vector<'_>, Vector<'_>)] = &[

@@ -303,7 +303,7 @@ mod tests {
 
     /// What an earlier release has stored must be read for ever: these bytes never change. A new form is a new version.
     #[test]
-    fn golden_bytes() {
+    fn a_stored_record_reads_the_same_for_good() {
         let snapshot = Snapshot::from_bytes(Bytes::from_static(b"snap"));
         let golden = [
             (record(State::InFlight { on_lapse: OnLapse::Hold }, None), "49", "000001"),

@@ -133,7 +133,7 @@ mod tests {
 
     /// These bytes never change: a new form is a new version.
     #[test]
-    fn golden_bytes() {
+    fn a_stored_snapshot_reads_the_same_for_good() {
         let fields = |name: &str, value: &'static [u8]| vec![(name.to_owned(), Bytes::from_static(value))];
         let response = ResponseSnapshot {
             status: 201,
