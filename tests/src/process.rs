@@ -122,12 +122,15 @@ impl Process {
         timeout(PATIENCE, self.child.wait()).await.expect("the process ends").expect("it is a child of this process")
     }
 
-    /// By way of the shell, whose `kill` needs no package of its own.
-    fn signal(&self, signal: &str) {
-        let id = self.child.id().expect("the process is running");
-        let sent = std::process::Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]).status();
-        assert!(sent.expect("a shell").success(), "the process takes signals");
+    fn signal(&self, name: &str) {
+        signal(self.child.id().expect("the process is running"), name);
     }
+}
+
+/// Sends a signal to a child of this process. By way of the shell, whose `kill` needs no package of its own.
+pub(crate) fn signal(id: u32, name: &str) {
+    let sent = std::process::Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status();
+    assert!(sent.expect("a shell").success(), "the process takes signals");
 }
 
 impl Drop for Process {

@@ -9,6 +9,8 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
+use crate::process::signal;
+
 /// A redis-server of the test's own: on a free port, with its files in a directory of its own, killed when dropped.
 ///
 /// What is asked of the port is asked only once the process that listens there is known to be the one started here.
@@ -85,12 +87,12 @@ impl RedisServer {
 
     /// Stops its clockwork: connections stay, nothing is answered.
     pub fn pause(&self) {
-        self.signal("-STOP");
+        signal(self.process.id(), "STOP");
     }
 
     /// Lets it go on where it was paused.
     pub fn resume(&self) {
-        self.signal("-CONT");
+        signal(self.process.id(), "CONT");
     }
 
     /// Lets time pass for all records: every key has so much less left, and those that would have expired are gone.
@@ -119,11 +121,6 @@ impl RedisServer {
             AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
         let client = redis::Client::open(self.url()).expect("an address");
         client.get_multiplexed_async_connection_with_config(&patient).await.expect("the server answers")
-    }
-
-    fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").arg(signal).arg(self.process.id().to_string()).status();
-        assert!(sent.expect("kill is a command").success(), "the server is still running");
     }
 }
 
