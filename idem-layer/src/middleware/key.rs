@@ -116,7 +116,7 @@ where
 
 impl KeySource {
     /// Whether the body must have been read before a key can be found.
-    pub fn needs_body(&self) -> bool {
+    pub(super) fn needs_body(&self) -> bool {
         match &self.0 {
             Kind::Header(_) => false,
             Kind::Json(_) | Kind::Custom(_) => true,
