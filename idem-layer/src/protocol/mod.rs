@@ -1,6 +1,6 @@
 //! What idempotency *is*, without IO, clock, runtime or HTTP.
 //!
-//! An [`Identity`] names one thing that may take effect once. The store holds a [`Record`] for it. [`transition`] says,
+//! An [`Identity`] names one thing that may take effect once. The store holds a [`Record`] for it. [`transition()`] says,
 //! for every state of that record and every command, what is answered and what is written: it is the one place where this
 //! is decided, for every store.
 //!

@@ -22,10 +22,10 @@
 //! # }
 //! ```
 //!
-//! `RedisStore::connect` takes what the `redis` crate takes as an address. For `rediss://` (TLS), which is "invalid client
-//! config" otherwise, name that crate beside this one (the same 1.x, which `RedisStore::new` needs too) with one of its
-//! features for TLS, such as `tokio-rustls-comp` (and rustls with one
-//! crypto provider: `ring` or `aws-lc-rs`).
+//! `RedisStore::connect` takes what the `redis` crate takes as an address. `rediss://` (TLS) needs a feature of that crate,
+//! without which it is refused as "invalid client config": depend on `redis` yourself, in the same 1.x (as for
+//! `RedisStore::new`), with one of its features for TLS, such as `tokio-rustls-comp`, and on rustls with one crypto provider,
+//! `ring` or `aws-lc-rs`.
 //!
 //! # Layout
 //!
