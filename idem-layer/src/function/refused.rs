@@ -3,7 +3,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::BoxError;
-use crate::guard::Repeat;
+use crate::guard::{RETRY_AFTER, Repeat};
 use crate::protocol::Operation;
 use crate::store::{StoreError, StoreErrorKind};
 
@@ -100,9 +100,6 @@ impl Refused {
         self.retry_after
     }
 }
-
-/// As everywhere where waiting helps.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl fmt::Debug for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -81,6 +81,9 @@ struct Inner {
     tracker: Arc<tracker::Tracker>,
 }
 
+/// How long a repeat is asked to wait before it comes again, where waiting helps.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// What is promised when an outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guarantee {

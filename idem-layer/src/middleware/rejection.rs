@@ -65,7 +65,7 @@ pub enum RejectionKind {
 
 impl Rejection {
     /// What `Retry-After` asks for, where nothing else is configured.
-    pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+    pub(super) const RETRY_AFTER: Duration = crate::guard::RETRY_AFTER;
 
     /// Which case it is.
     pub fn kind(&self) -> RejectionKind {
