@@ -162,6 +162,11 @@ impl Guard {
         let renew = Renew { token: claim.ticket().record.token, lease, progress: None };
         match self.call(policy.store_call(), || self.0.store.renew(claim.ticket(), &renew)).await {
             Ok(Owned::Done) => Ok(Some(claim)),
+            // Held for its lapse, although nobody has run under it: it is set free, and asked for again.
+            Ok(Owned::Lost(Some(found))) if found.token == renew.token => {
+                let _ = claim.release().await;
+                Ok(None)
+            }
             Ok(Owned::Lost(_)) => {
                 claim.disown();
                 Ok(None)

@@ -128,7 +128,7 @@ impl Guard {
     /// answers again; else it would count as an unknown outcome when it lapses.
     pub(super) fn release_in_background(&self, identity: Identity, token: Token, terms: Terms) {
         let runtime = tokio::runtime::Handle::try_current();
-        let (Ok(runtime), Some(slot)) = (runtime, self.0.tracker.retry_slot()) else { return };
+        let (Ok(runtime), Some(slot)) = (runtime, self.0.tracker.search_slot()) else { return };
         let guard = self.clone();
         runtime.spawn(async move {
             let began = guard.0.clock.now();

@@ -263,6 +263,32 @@ async fn a_settling_that_the_store_does_not_take_is_retried_until_it_does() {
     assert_eq!(bench.repeat().await, value("1"));
 }
 
+/// The store fell silent; each arrival's claim had perhaps been granted and waited to be looked for, until no slot was left;
+/// then a run that had taken effect ended, and its outcome was given up, though the store came back within the lease.
+#[tokio::test(start_paused = true)]
+async fn claims_that_were_perhaps_granted_take_no_room_from_outcomes() {
+    let bench = at_most_once();
+    let claim = bench.claim().await;
+    for verb in [Verb::Acquire, Verb::Settle, Verb::Read] {
+        bench.store.always(verb, Fault::Hang);
+    }
+    let arrivals: Vec<_> = (0..=tracker::RETRY_SLOTS.max(tracker::SEARCH_SLOTS))
+        .map(|i| {
+            let key = Key::new(format!("other-{i}")).unwrap();
+            let identity = Identity::new(Operation::new("test").unwrap(), None, Scope::unscoped(), key);
+            tokio::spawn(bench.guard.claim(identity))
+        })
+        .collect();
+    for arrival in arrivals {
+        arrival.await.unwrap().unwrap_err();
+    }
+    assert_eq!(claim.complete(&1).await, Settled::Deferred);
+    assert_eq!(bench.count(EventKind::SettlingGivenUp), 0);
+    bench.store.heal();
+    sleep(LEASE / 2).await;
+    assert_eq!(bench.repeat().await, value("1"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_drain_tries_what_is_deferred_a_last_time() {
     let bench = at_least_once();
@@ -313,6 +339,25 @@ async fn an_owner_whose_deadline_has_passed_renews_before_it_goes_on() {
     assert!(bench.store.applied(Verb::Renew) >= 1);
     assert!(matches!(bench.repeat().await, Repeat::Busy { .. }));
     assert_eq!(claim.complete(&1).await, Settled::Stored);
+}
+
+/// An owner was paused beyond its lease before it learned of its claim; a repeat found the claim lapsed and held it; the
+/// owner stood back, and the key stayed held for good as the unknown outcome of a run that never was.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_held_before_its_owner_learned_of_it_is_free_again() {
+    let bench = at_most_once();
+    let slow = bench.guard.clone().with_policy(policy().store_call(LEASE * 4).build().unwrap());
+    bench.store.next(Verb::Acquire, Fault::Delay(LEASE * 2));
+    bench.store.next(Verb::Renew, Fault::Hang);
+    bench.store.always(Verb::Renew, Fault::FailBefore);
+    let first = tokio::spawn(async move { slow.claim(identity()).await });
+    sleep(LEASE + LEASE / 2).await;
+    assert!(matches!(bench.repeat().await, Repeat::Held { held: Held::Lapsed, .. }));
+    bench.store.heal();
+    let Ok(Ok(Admission::Claimed(claim))) = first.await else { panic!("nobody has run: the first may") };
+    assert_eq!((claim.attempt(), claim.earlier_unknown()), (1, false));
+    assert_eq!(claim.complete(&1).await, Settled::Stored);
+    assert_eq!(bench.repeat().await, value("1"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// How many settlings may be waiting for the store at once. One more is left to its lease, and counted.
-const RETRY_SLOTS: usize = 1024;
+pub(super) const RETRY_SLOTS: usize = 1024;
+
+/// How many claims that were perhaps granted may be looked for at once. One more is left to its lease.
+pub(super) const SEARCH_SLOTS: usize = 1024;
 
 /// Counts what is open on a guard: claims, futures handed over, settlings being retried.
 #[derive(Debug)]
@@ -15,6 +18,9 @@ pub(super) struct Tracker {
     draining: AtomicBool,
     drain: Notify,
     retries: Arc<Semaphore>,
+    /// Of their own: claims that were perhaps granted come in crowds while a store is silent, and must not take the place
+    /// of an outcome.
+    searches: Arc<Semaphore>,
 }
 
 /// What a [`Guard::drain`](super::Guard::drain) has left behind.
@@ -29,9 +35,9 @@ pub struct Drained {
 #[derive(Debug)]
 pub(crate) struct Tracked(Arc<Tracker>);
 
-/// The right to retry one settling in the background.
+/// The right to go on with one settling, or one search for a claim, in the background.
 #[derive(Debug)]
-pub(super) struct RetrySlot {
+pub(super) struct Slot {
     _tracked: Tracked,
     _permit: OwnedSemaphorePermit,
 }
@@ -42,9 +48,17 @@ impl Tracker {
         Tracked(Arc::clone(self))
     }
 
-    pub(super) fn retry_slot(self: &Arc<Self>) -> Option<RetrySlot> {
-        let permit = Arc::clone(&self.retries).try_acquire_owned().ok()?;
-        Some(RetrySlot { _tracked: self.track(), _permit: permit })
+    pub(super) fn retry_slot(self: &Arc<Self>) -> Option<Slot> {
+        self.slot(&self.retries)
+    }
+
+    pub(super) fn search_slot(self: &Arc<Self>) -> Option<Slot> {
+        self.slot(&self.searches)
+    }
+
+    fn slot(self: &Arc<Self>, slots: &Arc<Semaphore>) -> Option<Slot> {
+        let permit = Arc::clone(slots).try_acquire_owned().ok()?;
+        Some(Slot { _tracked: self.track(), _permit: permit })
     }
 
     pub(super) async fn drain(&self, limit: Duration) -> Drained {
@@ -87,6 +101,7 @@ impl Default for Tracker {
             draining: AtomicBool::new(false),
             drain: Notify::new(),
             retries: Arc::new(Semaphore::new(RETRY_SLOTS)),
+            searches: Arc::new(Semaphore::new(SEARCH_SLOTS)),
         }
     }
 }
