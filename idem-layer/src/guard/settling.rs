@@ -21,22 +21,34 @@ pub(super) struct Terms {
 impl Guard {
     /// Settles a claim; where the store does not answer, from a task in the background.
     pub(super) async fn settle(&self, ticket: &Ticket, terms: Terms, settlement: Settlement) -> Settled {
-        match self.settle_once(ticket, terms, &settlement).await {
+        let spare = Token::mint();
+        match self.settle_once(ticket, terms, &settlement, spare).await {
             Ok(settled) => settled,
             Err(error) => {
                 self.emit_failure(&ticket.identity, &error);
-                self.settle_in_background(ticket.clone(), terms, settlement);
+                self.settle_in_background(ticket.clone(), terms, settlement, spare);
                 Settled::Deferred
             }
         }
     }
 
-    /// One attempt at settling, and what follows from its answer.
-    async fn settle_once(&self, ticket: &Ticket, terms: Terms, settlement: &Settlement) -> Result<Settled, StoreError> {
+    /// One attempt at settling, and what follows from its answer. `spare` is the token of a fresh claim, should the record be
+    /// gone: the same for all attempts at one settling, so that a later one finds the claim of an earlier whose reply got lost.
+    async fn settle_once(
+        &self,
+        ticket: &Ticket,
+        terms: Terms,
+        settlement: &Settlement,
+        spare: Token,
+    ) -> Result<Settled, StoreError> {
         let found = match self.send(ticket, terms, settlement).await? {
             Owned::Done => {
                 self.emit(&ticket.identity, settled_event(settlement));
                 return Ok(Settled::Stored);
+            }
+            Owned::Lost(Some(record)) if record.token == spare => {
+                let fresh = Ticket { identity: ticket.identity.clone(), record };
+                return self.settle_fresh(&fresh, terms, settlement).await;
             }
             Owned::Lost(found) => found,
         };
@@ -49,16 +61,22 @@ impl Guard {
         }
         match Repeat::of(found) {
             Some(repeat) => Ok(Settled::Lost(repeat)),
-            None if leaves_a_mark(settlement) => self.restore(ticket, terms, settlement).await,
+            None if leaves_a_mark(settlement) => self.restore(ticket, terms, settlement, spare).await,
             None => Ok(Settled::Stored),
         }
     }
 
     /// Nobody owns the key although its run has an outcome to remember: the store has lost the record. A fresh claim keeps
     /// the outcome, unless somebody else is faster.
-    async fn restore(&self, ticket: &Ticket, terms: Terms, settlement: &Settlement) -> Result<Settled, StoreError> {
+    async fn restore(
+        &self,
+        ticket: &Ticket,
+        terms: Terms,
+        settlement: &Settlement,
+        spare: Token,
+    ) -> Result<Settled, StoreError> {
         let acquire = Acquire {
-            token: Token::mint(),
+            token: spare,
             fingerprint: ticket.record.fingerprint,
             observed: terms.observed,
             on_lapse: self.on_lapse(),
@@ -77,9 +95,14 @@ impl Guard {
             Acquired::Mismatch | Acquired::OtherVersion(_) => return Ok(Settled::Lost(Repeat::Mismatch)),
             Acquired::Gone => return Ok(Settled::Lost(Repeat::Gone)),
         };
-        match self.send(&fresh, terms, settlement).await? {
+        self.settle_fresh(&fresh, terms, settlement).await
+    }
+
+    /// Settles the claim that stands in for the one whose record was lost.
+    async fn settle_fresh(&self, fresh: &Ticket, terms: Terms, settlement: &Settlement) -> Result<Settled, StoreError> {
+        match self.send(fresh, terms, settlement).await? {
             Owned::Done => {
-                self.emit(&ticket.identity, EventKind::Restored);
+                self.emit(&fresh.identity, EventKind::Restored);
                 Ok(Settled::Stored)
             }
             Owned::Lost(found) => Ok(Repeat::of(found).map_or(Settled::Stored, Settled::Lost)),
@@ -92,7 +115,7 @@ impl Guard {
         self.call(terms.policy.store_call(), || self.0.store.settle(ticket, &settle)).await
     }
 
-    fn settle_in_background(&self, ticket: Ticket, terms: Terms, settlement: Settlement) {
+    fn settle_in_background(&self, ticket: Ticket, terms: Terms, settlement: Settlement, spare: Token) {
         let runtime = tokio::runtime::Handle::try_current();
         let (Ok(runtime), Some(slot)) = (runtime, self.0.tracker.retry_slot()) else {
             self.emit(&ticket.identity, EventKind::SettlingGivenUp);
@@ -101,20 +124,26 @@ impl Guard {
         self.emit(&ticket.identity, EventKind::SettlingDeferred);
         let guard = self.clone();
         runtime.spawn(async move {
-            let stored = guard.settle_until_answered(&ticket, terms, &settlement).await;
+            let stored = guard.settle_until_answered(&ticket, terms, &settlement, spare).await;
             guard.emit(&ticket.identity, if stored { EventKind::SettledLate } else { EventKind::SettlingGivenUp });
             drop(slot);
         });
     }
 
     /// Retries as long as the store can still hold the claim, and one last time when the guard is being drained.
-    async fn settle_until_answered(&self, ticket: &Ticket, terms: Terms, settlement: &Settlement) -> bool {
+    async fn settle_until_answered(
+        &self,
+        ticket: &Ticket,
+        terms: Terms,
+        settlement: &Settlement,
+        spare: Token,
+    ) -> bool {
         let began = self.0.clock.now();
         let mut backoff = Backoff::new(terms);
         while self.0.clock.now().since(began) < terms.policy.lease() + terms.policy.retention() {
             let last = self.0.tracker.is_draining();
             backoff.pause(&self.0.tracker).await;
-            match self.settle_once(ticket, terms, settlement).await {
+            match self.settle_once(ticket, terms, settlement, spare).await {
                 Ok(Settled::Stored) => return true,
                 Ok(_) => return false,
                 Err(error) if last || is_beyond_waiting(&error) => return false,

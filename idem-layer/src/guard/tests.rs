@@ -396,6 +396,28 @@ async fn an_outcome_whose_record_the_store_has_lost_is_kept_under_a_fresh_claim(
     assert_eq!(bench.repeat().await, value("1"));
 }
 
+/// The store had lost the record; the fresh claim for its outcome was granted and its reply lost; the retry met that claim,
+/// took it for somebody else's run, and the outcome was given up.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_is_kept_although_the_reply_to_its_fresh_claim_was_lost() {
+    for lost in [Verb::Acquire, Verb::Settle] {
+        let bench = at_most_once();
+        let claim = bench.claim().await;
+        sleep(CEILING + LEASE + RETENTION * 2).await;
+        assert_eq!(bench.stored().await, None);
+        match lost {
+            Verb::Acquire => bench.store.next(Verb::Acquire, Fault::LoseReply).next(Verb::Acquire, Fault::LoseReply),
+            // The first finds the record gone.
+            _ => bench.store.next(Verb::Settle, Fault::Delay(Duration::ZERO)).next(Verb::Settle, Fault::HangAfter),
+        };
+        assert_eq!(claim.complete(&1).await, Settled::Deferred);
+        sleep(LEASE / 2).await;
+        assert_eq!(bench.count(EventKind::SettlingGivenUp), 0, "lost reply to {lost:?}");
+        assert_eq!(bench.count(EventKind::SettledLate), 1, "lost reply to {lost:?}");
+        assert_eq!(bench.repeat().await, value("1"));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_record_of_another_fingerprint_version_is_compared_by_that_version() {
     let bench = at_least_once();
