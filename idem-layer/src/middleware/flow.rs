@@ -104,10 +104,10 @@ where
     B::Error: Into<BoxError>,
 {
     let mut key = None;
-    if !config.key.needs_body() {
-        key = config.key.extract(head, None)?;
+    if !config.settings.key.needs_body() {
+        key = config.settings.key.extract(head, None)?;
         if key.is_none() {
-            return match config.key_required {
+            return match config.settings.key_required {
                 true => Err(Rejection::key_missing()),
                 false => Ok(Extracted::Passed(RequestBody::passed(body))),
             };
@@ -116,9 +116,9 @@ where
     let body = read(config, head, body).await?;
     let key = match key {
         Some(key) => key,
-        None => match config.key.extract(head, Some(body.data()))? {
+        None => match config.settings.key.extract(head, Some(body.data()))? {
             Some(key) => key,
-            None if config.key_required => return Err(Rejection::key_missing()),
+            None if config.settings.key_required => return Err(Rejection::key_missing()),
             None => return Ok(Extracted::Passed(RequestBody::read(body))),
         },
     };
@@ -132,13 +132,13 @@ where
     }
 
     let mut arrival = Arrival::new(identity);
-    if config.fingerprint != FingerprintMode::Off {
+    if config.settings.fingerprint != FingerprintMode::Off {
         let request = Fingerprinted::new(target, head, body.data().clone());
         if let Some(fingerprint) = request.digest(Fingerprint::VERSION) {
             arrival = arrival.fingerprint(fingerprint).redigest(move |version| request.digest(version));
         }
     }
-    if config.fingerprint == FingerprintMode::Observed {
+    if config.settings.fingerprint == FingerprintMode::Observed {
         arrival = arrival.observed();
     }
     Ok(Extracted::Guarded(arrival, RequestBody::read(body)))
@@ -152,10 +152,10 @@ where
 {
     let declared = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let least = declared.unwrap_or(0).max(body.size_hint().lower());
-    if least > config.request_limit as u64 {
+    if least > config.settings.request_limit as u64 {
         return Err(Rejection::body_too_large());
     }
-    match collect(pin!(body), config.request_limit).await {
+    match collect(pin!(body), config.settings.request_limit).await {
         Collected::Whole(data, trailers) => Ok(Buffered::new(data, trailers)),
         Collected::TooLarge(_) => Err(Rejection::body_too_large()),
         Collected::Broken(..) => Err(Rejection::body_incomplete()),
@@ -188,13 +188,13 @@ where
         let settled = judge.settle(claim, Outcome { body: Bytes::new(), trailers: None }).await;
         return unless_lost(config, settled, Response::from_parts(head, ResponseBody::whole(Buffered::default())));
     }
-    let Some(_) = known_length(&head, &body).filter(|length| *length <= config.snapshot_limit as u64) else {
-        let capture = Capture::new(body, config.snapshot_limit, claim, judge);
+    let Some(_) = known_length(&head, &body).filter(|length| *length <= config.settings.snapshot_limit as u64) else {
+        let capture = Capture::new(body, config.settings.snapshot_limit, claim, judge);
         return Response::from_parts(head, ResponseBody::captured(capture));
     };
 
     let mut body = Box::pin(body);
-    let (settled, body) = match collect(body.as_mut(), config.snapshot_limit).await {
+    let (settled, body) = match collect(body.as_mut(), config.settings.snapshot_limit).await {
         Collected::Whole(data, trailers) => {
             let outcome = Outcome { body: data.clone(), trailers: trailers.clone() };
             (judge.settle(claim, outcome).await, ResponseBody::whole(Buffered::new(data, trailers)))

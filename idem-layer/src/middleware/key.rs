@@ -198,7 +198,7 @@ fn member(body: &[u8], pointer: &Pointer) -> Result<Option<Key>, ExtractError> {
         Ok(Found::String(text)) if text.trim().is_empty() => Err(KeyError::Empty.into()),
         Ok(Found::String(text)) if text.contains(char::is_control) => Err(KeyError::Character.into()),
         Ok(Found::String(text)) => Ok(Some(Key::new(&*text)?)),
-        Ok(Found::Other) => Err(ExtractError::NotAKey),
+        Ok(Found::Bool | Found::Container) => Err(ExtractError::NotAKey),
         Err(JsonError::DuplicateName) => Err(KeyError::Repeated.into()),
         Err(JsonError::Invalid | JsonError::TooDeep) => Err(ExtractError::NotJson),
     }

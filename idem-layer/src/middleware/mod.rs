@@ -60,6 +60,7 @@
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
+mod builder;
 mod capture;
 mod classify;
 mod error;
@@ -79,12 +80,13 @@ use crate::BoxError;
 #[cfg(feature = "axum")]
 pub use self::axum::{NotGuarded, into_axum_body};
 pub use body::{RequestBody, ResponseBody};
+pub use builder::{LayerBuilder, ScopeChosen, ScopeMissing};
 pub use classify::Verdict;
 pub use error::LayerError;
 pub use fingerprint::FingerprintMode;
 pub use handle::Idempotency;
 pub use key::KeySource;
-pub use layer::{IdempotencyLayer, LayerBuilder, ScopeChosen, ScopeMissing};
+pub use layer::IdempotencyLayer;
 pub use rejection::{Rejection, RejectionKind};
 pub use scope::ScopeSource;
 pub use service::{IdempotencyService, ResponseFuture};

@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::JsonError;
 use super::scan::{Container, Event, Scanner};
@@ -24,8 +25,9 @@ pub(crate) enum Found<'a> {
     String(Cow<'a, str>),
     /// A number as it is written.
     Number(&'a str),
-    /// A boolean, an array or an object.
-    Other,
+    Bool,
+    /// An array or an object.
+    Container,
 }
 
 impl Pointer {
@@ -44,15 +46,38 @@ impl Pointer {
     /// [`JsonError::DuplicateName`] where one of the pointer's own names occurs twice, else as the text deserves. Other
     /// names may repeat: they do not change what is found.
     pub(crate) fn find<'a>(&self, json: &'a [u8]) -> Result<Found<'a>, JsonError> {
+        let mut found = Found::Absent;
+        self.follow(json, |value, _| found = value)?;
+        Ok(found)
+    }
+
+    /// Where the text of the value at this place lies, without the space around it; nothing where the path leads nowhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`find`](Self::find).
+    pub(crate) fn locate(&self, json: &[u8]) -> Result<Option<Range<usize>>, JsonError> {
+        let mut located = None;
+        self.follow(json, |_, place| located = Some(place))?;
+        Ok(located)
+    }
+
+    /// Reads the whole text, and tells of the value at this place.
+    fn follow<'a>(&self, json: &'a [u8], mut tell: impl FnMut(Found<'a>, Range<usize>)) -> Result<(), JsonError> {
         let mut scanner = Scanner::new(json)?;
         let mut walk = Walk { pointer: &self.0, open: 0, path: Vec::with_capacity(self.0.len()), chosen: true };
-        let mut found = Found::Absent;
         while let Some(event) = scanner.next()? {
-            if let Some(value) = walk.step(event)? {
-                found = value;
+            let Some(value) = walk.step(event)? else { continue };
+            let (start, inside) = (scanner.value_at(), walk.open);
+            // An array or object ends where as many are open as before it.
+            let outside = if value == Found::Container { inside - 1 } else { inside };
+            while walk.open > outside {
+                let event = scanner.next()?.ok_or(JsonError::Invalid)?;
+                walk.step(event)?;
             }
+            tell(value, start..scanner.at());
         }
-        Ok(found)
+        Ok(())
     }
 }
 
@@ -119,7 +144,8 @@ impl Walk<'_> {
             Event::Null => Found::Null,
             Event::String(text) => Found::String(text),
             Event::Number(text) => Found::Number(text),
-            _ => Found::Other,
+            Event::Bool(_) => Found::Bool,
+            _ => Found::Container,
         }))
     }
 

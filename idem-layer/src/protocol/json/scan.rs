@@ -6,6 +6,8 @@ use super::{JsonError, MAX_DEPTH};
 pub(super) struct Scanner<'a> {
     text: &'a str,
     at: usize,
+    /// Where the last value began.
+    value_at: usize,
     open: Vec<Container>,
     expected: Expected,
 }
@@ -40,7 +42,7 @@ enum Expected {
 impl<'a> Scanner<'a> {
     pub(super) fn new(json: &'a [u8]) -> Result<Self, JsonError> {
         let text = std::str::from_utf8(json).map_err(|_| JsonError::Invalid)?;
-        Ok(Self { text, at: 0, open: Vec::new(), expected: Expected::Value })
+        Ok(Self { text, at: 0, value_at: 0, open: Vec::new(), expected: Expected::Value })
     }
 
     /// The next event, nothing at the end of a well-formed document.
@@ -62,6 +64,18 @@ impl<'a> Scanner<'a> {
         Ok(Some(event))
     }
 
+    /// Where the value of the last event begins: the byte at its first character.
+    #[cfg(feature = "http")]
+    pub(super) fn value_at(&self) -> usize {
+        self.value_at
+    }
+
+    /// How far the text has been read.
+    #[cfg(feature = "http")]
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
     fn member(&mut self, container: Container) -> Result<Event<'a>, JsonError> {
         if container == Container::Array {
             return self.value();
@@ -74,6 +88,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn value(&mut self) -> Result<Event<'a>, JsonError> {
+        self.value_at = self.at;
         let event = match self.peek() {
             Some(b'{') => return self.open(Container::Object),
             Some(b'[') => return self.open(Container::Array),

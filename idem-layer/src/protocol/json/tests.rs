@@ -125,8 +125,8 @@ fn pointers_lead_where_the_rfc_says() {
         assert_eq!(Pointer::parse(pointer).unwrap().find(document), Ok(Found::Number(number)), "{pointer}");
     }
     let at = |pointer: &str| Pointer::parse(pointer).unwrap().find(document);
-    assert_eq!(at(""), Ok(Found::Other));
-    assert_eq!(at("/foo"), Ok(Found::Other));
+    assert_eq!(at(""), Ok(Found::Container));
+    assert_eq!(at("/foo"), Ok(Found::Container));
     assert_eq!(at("/foo/0"), Ok(Found::String("bar".into())));
     assert_eq!(at("/foo/1"), Ok(Found::String("baz".into())));
     for nowhere in ["/foo/2", "/foo/-", "/foo/00", "/foo/01", "/foo/+1", "/foo/", "/foo/0/x", "/x", "/a~1b/0", "//"] {
@@ -143,12 +143,12 @@ fn a_pointer_finds_exactly_its_own_place() {
     for (pointer, json, found) in [
         ("/id", r#"{"x":{"id":1},"id":2,"y":[{"id":3}]}"#, Found::Number("2")),
         ("/a/id", r#"{"id":1,"b":{"id":2},"a":{"x":{"id":3},"id":4},"c":{"a":{"id":5}}}"#, Found::Number("4")),
-        ("/1/1", r#"[[1,2],[3,[9,9],5],[6,7]]"#, Found::Other),
+        ("/1/1", r#"[[1,2],[3,[9,9],5],[6,7]]"#, Found::Container),
         ("/2/1", r#"[[1,2],[3,[9,9],5],[6,7]]"#, Found::Number("7")),
         ("/1", r#"{"0":1,"1":2}"#, Found::Number("2")),
         ("/\u{e9}", r#"{"\u00e9":"\u0041"}"#, Found::String("A".into())),
         ("/a", r#"{"a":null}"#, Found::Null),
-        ("/a", r#"{"a":true}"#, Found::Other),
+        ("/a", r#"{"a":true}"#, Found::Bool),
         ("/a", r#"{"a":""}"#, Found::String("".into())),
         ("/a/b", r#"{"a":"b"}"#, Found::Absent),
         ("/a", "[]", Found::Absent),
@@ -168,7 +168,7 @@ fn a_name_on_the_way_that_occurs_twice_is_an_error() {
     assert_eq!(find("/a/b", r#"{"a":{"b":1},"a":{}}"#), Err(JsonError::DuplicateName));
     assert_eq!(find("/a/b", r#"{"a":{"b":1,"c":0,"b":2}}"#), Err(JsonError::DuplicateName));
     assert_eq!(find("/a", r#"{"a":1,"b":2,"b":3}"#), Ok(Found::Number("1")));
-    assert_eq!(find("/a", r#"{"a":{"b":1,"b":2}}"#), Ok(Found::Other));
+    assert_eq!(find("/a", r#"{"a":{"b":1,"b":2}}"#), Ok(Found::Container));
 }
 
 #[test]
@@ -333,13 +333,18 @@ proptest! {
         let pointer: String = path.iter().map(|token| format!("/{token}")).collect();
         if let Ok(value) = serde_json::from_str::<serde_json::Value>(&json) {
             use serde_json::Value;
-            let found = Pointer::parse(&pointer).unwrap().find(json.as_bytes()).unwrap();
+            let pointed = Pointer::parse(&pointer).unwrap();
+            let place = pointed.locate(json.as_bytes()).unwrap();
+            let located = place.map(|place| serde_json::from_str::<Value>(&json[place]).unwrap());
+            prop_assert_eq!(located.as_ref(), value.pointer(&pointer));
+            let found = pointed.find(json.as_bytes()).unwrap();
             match value.pointer(&pointer) {
                 None => prop_assert_eq!(found, Found::Absent),
                 Some(Value::Null) => prop_assert_eq!(found, Found::Null),
                 Some(Value::String(text)) => prop_assert_eq!(found, Found::String(text.into())),
                 Some(Value::Number(_)) => prop_assert!(matches!(found, Found::Number(_))),
-                Some(_) => prop_assert_eq!(found, Found::Other),
+                Some(Value::Bool(_)) => prop_assert_eq!(found, Found::Bool),
+                Some(_) => prop_assert_eq!(found, Found::Container),
             }
         }
     }
