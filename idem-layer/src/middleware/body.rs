@@ -8,6 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::BoxError;
+use super::budget::Share;
 use super::capture::Capture;
 
 pin_project! {
@@ -22,6 +23,7 @@ pin_project! {
     #[project = RequestProjection]
     enum RequestKind<B> {
         Passed { #[pin] body: B },
+        Resumed { body: Resumed<B> },
         Read { body: Buffered },
     }
 }
@@ -29,6 +31,11 @@ pin_project! {
 impl<B> RequestBody<B> {
     pub(super) fn passed(body: B) -> Self {
         Self { kind: RequestKind::Passed { body } }
+    }
+
+    /// A body of which `first` has been read already.
+    pub(super) fn resumed(first: Bytes, body: Pin<Box<B>>) -> Self {
+        Self { kind: RequestKind::Resumed { body: Resumed::new(first, body) } }
     }
 
     pub(super) fn read(body: Buffered) -> Self {
@@ -47,6 +54,7 @@ where
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.project().kind.project() {
             RequestProjection::Passed { body } => body.poll_frame(context).map(|frame| frame.map(into_bytes)),
+            RequestProjection::Resumed { body } => body.poll_frame(context),
             RequestProjection::Read { body } => Poll::Ready(body.next()),
         }
     }
@@ -54,6 +62,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             RequestKind::Passed { body } => body.is_end_stream(),
+            RequestKind::Resumed { body } => body.is_end(),
             RequestKind::Read { body } => body.is_end(),
         }
     }
@@ -61,6 +70,7 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             RequestKind::Passed { body } => body.size_hint(),
+            RequestKind::Resumed { body } => body.size_hint(),
             RequestKind::Read { body } => body.size_hint(),
         }
     }
@@ -87,7 +97,7 @@ pin_project! {
     #[project = ResponseProjection]
     enum ResponseKind<B> where B: Body, B: Send, B: 'static, B::Error: Into<BoxError> {
         Passed { #[pin] body: B },
-        Resumed { first: Option<Bytes>, body: Pin<Box<B>> },
+        Resumed { body: Resumed<B> },
         Whole { body: Buffered },
         Captured { body: Capture<B> },
     }
@@ -105,7 +115,7 @@ where
 
     /// A body of which `first` has been read already, before it turned out to be too large to keep.
     pub(super) fn resumed(first: Bytes, body: Pin<Box<B>>) -> Self {
-        Self { kind: ResponseKind::Resumed { first: Some(first), body } }
+        Self { kind: ResponseKind::Resumed { body: Resumed::new(first, body) } }
     }
 
     /// In memory: a replay, a rejection, or what was stored before the head left.
@@ -141,10 +151,7 @@ where
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.project().kind.project() {
             ResponseProjection::Passed { body } => body.poll_frame(context).map(|frame| frame.map(into_bytes)),
-            ResponseProjection::Resumed { first, body } => match first.take() {
-                Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
-                None => body.as_mut().poll_frame(context).map(|frame| frame.map(into_bytes)),
-            },
+            ResponseProjection::Resumed { body } => body.poll_frame(context),
             ResponseProjection::Whole { body } => Poll::Ready(body.next()),
             ResponseProjection::Captured { body } => body.poll_frame(context),
         }
@@ -153,7 +160,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             ResponseKind::Passed { body } => body.is_end_stream(),
-            ResponseKind::Resumed { first, body } => first.is_none() && body.is_end_stream(),
+            ResponseKind::Resumed { body } => body.is_end(),
             ResponseKind::Whole { body } => body.is_end(),
             ResponseKind::Captured { body } => body.is_end(),
         }
@@ -162,16 +169,7 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             ResponseKind::Passed { body } => body.size_hint(),
-            ResponseKind::Resumed { first, body } => {
-                let first = first.as_ref().map_or(0, Bytes::len) as u64;
-                let rest = body.size_hint();
-                let mut hint = SizeHint::new();
-                hint.set_lower(rest.lower().saturating_add(first));
-                if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(first)) {
-                    hint.set_upper(upper);
-                }
-                hint
-            }
+            ResponseKind::Resumed { body } => body.size_hint(),
             ResponseKind::Whole { body } => body.size_hint(),
             ResponseKind::Captured { body } => body.size_hint(),
         }
@@ -185,6 +183,46 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ResponseBody")
+    }
+}
+
+/// A body whose beginning has been read already.
+struct Resumed<B> {
+    first: Bytes,
+    body: Pin<Box<B>>,
+}
+
+impl<B> Resumed<B> {
+    fn new(first: Bytes, body: Pin<Box<B>>) -> Self {
+        Self { first, body }
+    }
+}
+
+impl<B> Resumed<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if !self.first.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
+        }
+        self.body.as_mut().poll_frame(context).map(|frame| frame.map(into_bytes))
+    }
+
+    fn is_end(&self) -> bool {
+        self.first.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let first = self.first.len() as u64;
+        let rest = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(first));
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(first)) {
+            hint.set_upper(upper);
+        }
+        hint
     }
 }
 
@@ -244,40 +282,44 @@ impl Buffered {
     }
 }
 
-/// What came of reading a body up to a limit.
+/// How the reading of a body ended.
 #[derive(Debug)]
 pub(super) enum Collected {
-    /// All of it.
-    Whole(Bytes, Option<HeaderMap>),
-    /// More than the limit; what was read so far.
-    TooLarge(Bytes),
-    /// It broke off after this.
-    Broken(Bytes, BoxError),
+    /// It has been read to its end.
+    Whole(Option<HeaderMap>),
+    /// More than the limit has come.
+    TooLarge,
+    /// The budget has no room for what has come.
+    NoRoom,
+    /// It broke off.
+    Broken(BoxError),
 }
 
-/// Reads a body until its end or until more than `limit` bytes have come.
-pub(super) async fn collect<B>(mut body: Pin<&mut B>, limit: usize) -> Collected
+/// Reads a body into `chunks` until its end, or until more than `limit` bytes or more than the budget allows have come.
+pub(super) async fn collect<B>(mut body: Pin<&mut B>, limit: usize, share: &mut Share, chunks: &mut Chunks) -> Collected
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    let mut chunks = Chunks::default();
     loop {
         let frame = match std::future::poll_fn(|context| body.as_mut().poll_frame(context)).await {
-            None => return Collected::Whole(chunks.join(), None),
-            Some(Err(error)) => return Collected::Broken(chunks.join(), error.into()),
+            None => return Collected::Whole(None),
+            Some(Err(error)) => return Collected::Broken(error.into()),
             Some(Ok(frame)) => frame,
         };
         match frame.into_data() {
             Ok(mut data) => {
                 chunks.push(data.copy_to_bytes(data.remaining()));
                 if chunks.len() > limit {
-                    return Collected::TooLarge(chunks.join());
+                    return Collected::TooLarge;
+                }
+                if !share.raise_to(chunks.len()) {
+                    return Collected::NoRoom;
                 }
             }
             Err(frame) => {
                 if let Ok(trailers) = frame.into_trailers() {
-                    return Collected::Whole(chunks.join(), Some(trailers));
+                    return Collected::Whole(Some(trailers));
                 }
             }
         }

@@ -1,15 +1,17 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, request, response};
+use http::{HeaderMap, Method, Response, StatusCode, request, response};
 
+use super::budget::Budget;
 use super::classify::Verdict;
 use super::fingerprint::FingerprintMode;
 use super::key::KeySource;
 use super::layer::{Config, IdempotencyLayer};
-use super::rejection::Rejection;
+use super::rejection::{Documentation, Rejection, RejectionKind};
 use super::scope::ScopeSource;
 use super::{LayerError, key};
 use crate::guard::Guard;
@@ -67,7 +69,17 @@ impl<Scope> LayerBuilder<Scope> {
 
     /// Refuses guarded requests without a key with 400. Default: they pass unguarded.
     pub fn key_required(mut self) -> Self {
-        self.settings.key_required = true;
+        self.settings.key_missing = KeyMissing::Refuse;
+        self
+    }
+
+    /// Gives guarded requests without a key one of 128 random bits. The handler sees it in the request, in the header field that
+    /// the key would have come from (`Idempotency-Key` where it would have come from none), the client in the same field of
+    /// the response: with it, it can ask for the answer again. Default: such requests pass unguarded.
+    ///
+    /// It is no substitute for a client's own key: a client that lost the answer has lost the key with it.
+    pub fn key_generated(mut self) -> Self {
+        self.settings.key_missing = KeyMissing::Generate;
         self
     }
 
@@ -113,16 +125,112 @@ impl<Scope> LayerBuilder<Scope> {
         self
     }
 
+    /// Leaves the target out of the identity: a key that comes again on another path or with another method is not another
+    /// operation but a mismatch (unless the fingerprint is off). Default: method and path are part of the identity.
+    pub fn without_target(mut self) -> Self {
+        self.settings.target_in_identity = false;
+        self
+    }
+
+    /// Which methods are guarded; any other passes untouched. Default: POST, PATCH, PUT, DELETE.
+    ///
+    /// A safe method is an error of [`build`](Self::build).
+    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
+        self.settings.methods = methods.into_iter().collect();
+        self
+    }
+
+    /// What the bodies of all requests may take of memory at once, in bytes. Shared with every layer that is given a clone.
+    /// Default: one of 256 MiB for this layer.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.settings.budget = budget;
+        self
+    }
+
+    /// How long a request's body may take to arrive, before the request is refused with 408. Default: one minute.
+    pub fn request_time_limit(mut self, limit: Duration) -> Self {
+        self.settings.request_time_limit = limit;
+        self
+    }
+
+    /// What `Retry-After` asks for, where coming back helps: a running repeat is asked to wait so long or until the lease ends,
+    /// whichever is sooner. Whole seconds, rounded up, at least one. Default: one second.
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.settings.retry_after = wait;
+        self
+    }
+
+    /// Where clients can read how this route wants its keys: an absolute address. Every answer of the layer's own links there
+    /// (draft-ietf-httpapi-idempotency-key-header-07, section 2.7).
+    pub fn documentation(mut self, address: impl Into<String>) -> Self {
+        let address = address.into();
+        match Documentation::at(&address) {
+            Some(documentation) => self.settings.documentation = Some(documentation),
+            None => self.settings.mistake = Some(LayerError::Documentation(address)),
+        }
+        self
+    }
+
+    /// Answers one kind of rejection with another status: for senders who read statuses in a way of their own. The last one
+    /// said for a kind counts.
+    pub fn status(mut self, kind: RejectionKind, status: StatusCode) -> Self {
+        self.settings.statuses.push((kind, status));
+        self
+    }
+
+    /// Shadow mode, for a route that is to be guarded later: nothing is refused, nothing replayed, every request reaches the
+    /// handler. What would have happened is told: repeats, conflicts and mismatches are [events](crate::guard::Event) marked as
+    /// shadow, refused requests a line in the log. Records are kept as usual, in the guard's store.
+    pub fn shadow(mut self) -> Self {
+        self.settings.shadow = true;
+        self
+    }
+
     /// A last word on the answers that the layer gives itself: it gets the default one and returns what is sent.
     ///
-    /// The default one's body repeats its status, as RFC 9457 asks: change both with [`Rejection::response_with`], or send a
-    /// body of your own.
+    /// The default one's body repeats its status, as RFC 9457 asks: change both with [`status`](Self::status) or
+    /// [`Rejection::response_with`], or send a body of your own.
     pub fn on_rejection(
         mut self,
         rejection: impl Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
         self.settings.on_rejection = Some(Arc::new(rejection));
         self
+    }
+}
+
+/// Presets. Each is no more than a few of the settings above, and what is said after it counts more.
+impl<Scope> LayerBuilder<Scope> {
+    /// By draft-ietf-httpapi-idempotency-key-header-07: an `Idempotency-Key` in its quoted form (section 2.1) is required,
+    /// another payload under the same key is a mismatch.
+    ///
+    /// The draft wants the answer to a missing key to link to the route's documentation: name it with
+    /// [`documentation`](Self::documentation).
+    pub fn ietf(self) -> Self {
+        self.key(key::header("idempotency-key")).key_required().fingerprint(FingerprintMode::Enforced)
+    }
+
+    /// By what Stripe documents of its API (<https://docs.stripe.com/api/idempotent_requests>): POST alone is guarded, a key
+    /// is optional, a key that comes again on another endpoint or with other parameters is an error (400), and whatever a handler has
+    /// answered is final: [`Verdict::stripe`].
+    pub fn stripe(self) -> Self {
+        self.key(key::header("idempotency-key"))
+            .methods([Method::POST])
+            .without_target()
+            .fingerprint(FingerprintMode::Enforced)
+            .status(RejectionKind::Mismatch, StatusCode::BAD_REQUEST)
+            .classify(Verdict::stripe)
+    }
+
+    /// For webhooks: a difference from the first delivery is told and never refused, for a sender cannot correct itself, and what
+    /// is not over yet is answered 503 instead of 409, for many senders take a 4xx for the end and all come back after a 503.
+    ///
+    /// Where the key is depends on the sender: [`key`](Self::key). So does what it wants to read:
+    /// [`repeats`](Self::repeats).
+    pub fn webhook(self) -> Self {
+        self.fingerprint(FingerprintMode::Observed)
+            .status(RejectionKind::InProgress, StatusCode::SERVICE_UNAVAILABLE)
+            .status(RejectionKind::OutcomeUnknown, StatusCode::SERVICE_UNAVAILABLE)
     }
 }
 
@@ -148,13 +256,31 @@ impl LayerBuilder<ScopeChosen> {
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) key: KeySource,
-    pub(super) key_required: bool,
+    pub(super) key_missing: KeyMissing,
+    pub(super) methods: Vec<Method>,
+    pub(super) target_in_identity: bool,
     pub(super) fingerprint: FingerprintMode,
     pub(super) request_limit: usize,
+    pub(super) request_time_limit: Duration,
     pub(super) snapshot_limit: usize,
+    pub(super) budget: Budget,
+    pub(super) retry_after: Duration,
+    pub(super) documentation: Option<Documentation>,
+    pub(super) statuses: Vec<(RejectionKind, StatusCode)>,
+    pub(super) shadow: bool,
+    /// What `build` will say.
+    pub(super) mistake: Option<LayerError>,
     pub(super) target: Option<TargetFn>,
     pub(super) classifier: Option<Classifier>,
     pub(super) on_rejection: Option<OnRejection>,
+}
+
+/// What becomes of a guarded request without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyMissing {
+    Pass,
+    Refuse,
+    Generate,
 }
 
 pub(super) type TargetFn = Arc<dyn Fn(&request::Parts) -> Target + Send + Sync>;
@@ -165,10 +291,19 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             key: key::header("idempotency-key"),
-            key_required: false,
+            key_missing: KeyMissing::Pass,
+            methods: vec![Method::POST, Method::PATCH, Method::PUT, Method::DELETE],
+            target_in_identity: true,
             fingerprint: FingerprintMode::default(),
             request_limit: MEBIBYTE,
+            request_time_limit: Duration::from_secs(60),
             snapshot_limit: MEBIBYTE,
+            budget: Budget::default(),
+            retry_after: Rejection::RETRY_AFTER,
+            documentation: None,
+            statuses: Vec::new(),
+            shadow: false,
+            mistake: None,
             target: None,
             classifier: None,
             on_rejection: None,
@@ -178,7 +313,22 @@ impl Default for Settings {
 
 impl Settings {
     fn check(&self) -> Result<(), LayerError> {
+        if let Some(mistake) = &self.mistake {
+            return Err(mistake.clone());
+        }
         self.key.check()?;
+        if self.methods.is_empty() {
+            return Err(LayerError::NoMethod);
+        }
+        if let Some(safe) = self.methods.iter().find(|method| method.is_safe()) {
+            return Err(LayerError::SafeMethod(safe.clone()));
+        }
+        if self.request_time_limit.is_zero() {
+            return Err(LayerError::ZeroLimit("the request time limit"));
+        }
+        if self.budget.limit() == 0 {
+            return Err(LayerError::ZeroLimit("the budget"));
+        }
         if self.request_limit == 0 {
             return Err(LayerError::ZeroLimit("the request limit"));
         }

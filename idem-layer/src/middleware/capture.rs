@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::BoxError;
 use super::body::{Chunks, into_bytes};
+use super::budget::Share;
 use super::settle::{Judge, Outcome};
 use crate::guard::{Claim, Settled};
 use crate::protocol::NotReplayable;
@@ -24,6 +25,7 @@ struct Inner<B> {
     body: Pin<Box<B>>,
     limit: usize,
     chunks: Chunks,
+    share: Option<Share>,
     claim: Option<Claim>,
     judge: Option<Judge>,
     state: State,
@@ -60,11 +62,12 @@ where
     B: Body + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    pub(super) fn new(body: B, limit: usize, claim: Claim, judge: Judge) -> Self {
+    pub(super) fn new(body: B, limit: usize, share: Share, claim: Claim, judge: Judge) -> Self {
         Self(Some(Box::new(Inner {
             body: Box::pin(body),
             limit,
             chunks: Chunks::default(),
+            share: Some(share),
             claim: Some(claim),
             judge: Some(judge),
             state: State::Capturing,
@@ -113,6 +116,7 @@ where
                 }
                 State::Settling(settling, _) => {
                     let settled = ready!(settling.as_mut().poll(context));
+                    self.share = None;
                     let State::Settling(_, next) = std::mem::replace(&mut self.state, State::Ended) else {
                         return Poll::Ready(None);
                     };
@@ -141,21 +145,33 @@ where
                 return None;
             }
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) if self.chunks.len() + data.len() > self.limit => {
-                    let too_large = NotReplayable::TooLarge;
-                    self.settle(|claim, judge| Box::pin(judge.settle_early(claim, too_large)), Next::Rest(data));
-                    return None;
-                }
-                Ok(data) => {
-                    self.chunks.push(data.clone());
-                    return Some(Frame::data(data));
-                }
+                Ok(data) => match self.has_room_for(&data) {
+                    Ok(()) => {
+                        self.chunks.push(data.clone());
+                        return Some(Frame::data(data));
+                    }
+                    Err(why) => {
+                        self.settle(|claim, judge| Box::pin(judge.settle_early(claim, why)), Next::Rest(data));
+                        return None;
+                    }
+                },
                 Err(frame) => frame.into_trailers().ok(),
             },
         };
         let outcome = Outcome { body: self.chunks.join(), trailers: trailers.clone() };
         self.settle(|claim, judge| Box::pin(judge.settle(claim, outcome)), Next::End(trailers));
         None
+    }
+
+    fn has_room_for(&mut self, data: &Bytes) -> Result<(), NotReplayable> {
+        let length = self.chunks.len() + data.len();
+        if length > self.limit {
+            return Err(NotReplayable::TooLarge);
+        }
+        match self.share.as_mut().is_none_or(|share| share.raise_to(length)) {
+            true => Ok(()),
+            false => Err(NotReplayable::NoRoom),
+        }
     }
 
     fn settle(

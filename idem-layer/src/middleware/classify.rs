@@ -57,6 +57,29 @@ impl Verdict {
         }
     }
 
+    /// What a handler answers is final, failures too, as for Stripe's API (<https://docs.stripe.com/api/idempotent_requests>):
+    /// repeats get it, and a new attempt needs a new key.
+    ///
+    /// Released are only 401, 409, 425 and 429: who is calling, a conflict with another request and a rate limit are looked
+    /// at before execution. A handler whose own validation refuses a request says [`release`](super::Idempotency::release).
+    pub fn stripe(parts: &Parts, _: Option<&HeaderMap>) -> Self {
+        match parts.status.as_u16() {
+            401 | 409 | 425 | 429 => Self::Release,
+            _ => Self::Complete,
+        }
+    }
+
+    /// Only what succeeds is kept (2xx, 3xx, `grpc-status` OK); after anything else the next repeat runs.
+    ///
+    /// For handlers whose failures leave no effect behind, whatever their status: one in a transaction that is rolled back.
+    /// Others repeat their effects under it.
+    pub fn only_success(parts: &Parts, trailers: Option<&HeaderMap>) -> Self {
+        match Self::by_default(parts, trailers) {
+            Self::Complete => Self::Complete,
+            _ => Self::Release,
+        }
+    }
+
     /// The codes of <https://grpc.io/docs/guides/status-codes/>.
     fn of_grpc(fields: &HeaderMap) -> Self {
         let mut statuses = fields.get_all(GRPC_STATUS).iter();
@@ -114,6 +137,19 @@ mod tests {
             for status in statuses {
                 assert_eq!(Verdict::by_default(&parts(*status, &[]), None), verdict, "{status}");
             }
+        }
+    }
+
+    #[test]
+    fn other_readings_of_a_status() {
+        for status in [200, 201, 302, 400, 403, 404, 408, 422, 500, 502, 503, 504] {
+            assert_eq!(Verdict::stripe(&parts(status, &[]), None), Complete, "{status}");
+        }
+        for status in [401, 409, 425, 429] {
+            assert_eq!(Verdict::stripe(&parts(status, &[]), None), Release, "{status}");
+        }
+        for (status, verdict) in [(201, Complete), (303, Complete), (400, Release), (408, Release), (500, Release)] {
+            assert_eq!(Verdict::only_success(&parts(status, &[]), None), verdict, "{status}");
         }
     }
 

@@ -18,6 +18,15 @@ pub enum LayerError {
     /// `all_of` or `first_of` without any source.
     #[error("a key needs at least one source")]
     NoKeySource,
+    /// Not an absolute address that can stand in a `Link` field (RFC 8288, section 3).
+    #[error("`{0}` is not an absolute address")]
+    Documentation(String),
+    /// A safe method (RFC 9110, section 9.2.1) has no effect to repeat, and its answers must not be stored as one.
+    #[error("{0} is a safe method, which is not guarded")]
+    SafeMethod(http::Method),
+    /// A layer that guards no method guards nothing.
+    #[error("a layer needs at least one method to guard")]
+    NoMethod,
     /// A limit that nothing can keep.
     #[error("{0} must be larger than zero")]
     ZeroLimit(&'static str),

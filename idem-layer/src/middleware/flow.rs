@@ -1,6 +1,5 @@
 //! The one path of a guarded request: extract, fingerprint, acquire, run, classify, settle.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,17 +10,17 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::BoxError;
-use super::body::{Buffered, Collected, RequestBody, ResponseBody, collect};
+use super::body::{Buffered, Chunks, Collected, RequestBody, ResponseBody, collect};
 use super::capture::Capture;
 use super::classify::Verdict;
-use super::fingerprint::{FingerprintMode, Fingerprinted};
+use super::extract::{Extracted, Guarded, Refused, extract};
 use super::handle::Idempotency;
 use super::layer::Config;
 use super::rejection::Rejection;
 use super::settle::{Judge, Outcome, settle};
 use super::snapshot::{self, Replay};
-use crate::guard::{Admission, Arrival, Claim, Course, Repeat, Settled};
-use crate::protocol::{Completion, Fingerprint, Identity, NotReplayable};
+use crate::guard::{Admission, Claim, Course, Repeat, Settled};
+use crate::protocol::{Completion, NotReplayable};
 
 /// What the inner service is called with, and what it answers.
 type Answer<RB, E> = Result<Response<ResponseBody<RB>>, E>;
@@ -42,19 +41,22 @@ where
     let tracked = config.guard.track();
     let (mut head, body) = request.into_parts();
 
-    let arrival = match extract(&config, &head, body).await {
-        Ok(Extracted::Guarded(arrival, body)) => (arrival, body),
-        Ok(Extracted::Passed(body)) => {
-            let response = call(&mut inner, Request::from_parts(head, body)).await?;
-            return Ok(response.map(ResponseBody::passed));
+    let shadow = config.settings.shadow;
+    let Guarded { arrival, body, share, given } = match extract(&config, &mut head, body).await {
+        Ok(Extracted::Guarded(guarded)) => guarded,
+        Ok(Extracted::Passed(body)) => return pass(inner, head, body).await,
+        Err(Refused { rejection, body }) if shadow => {
+            let (operation, code) = (config.operation.as_str(), rejection.code());
+            tracing::info!(target: "idem", operation, event = "refused", code, shadow, "idempotency");
+            return pass(inner, head, body).await;
         }
-        Err(rejection) => return Ok(refused(&config, rejection)),
+        Err(Refused { rejection, .. }) => return Ok(refused(&config, rejection)),
     };
-    let (arrival, body) = arrival;
 
     course.commit();
     let mut claim = match config.guard.admit(arrival).await {
         Ok(Admission::Claimed(claim)) => claim,
+        Ok(Admission::Repeat(_)) | Err(_) if shadow => return pass(inner, head, body).await,
         Ok(Admission::Repeat(repeat)) => return Ok(answer(&config, repeat)),
         Err(error) => return Ok(refused(&config, Rejection::store(&error))),
     };
@@ -76,15 +78,21 @@ where
     head.extensions.insert(handle.clone());
     claim.begin();
     let result = inner.call(Request::from_parts(head, body)).await;
+    drop(share);
     if course.is_deserted() {
         claim.emit_handed_over();
     }
     match result {
-        Ok(response) => Ok(finish(&config, claim, handle, response).await),
+        Ok(mut response) => {
+            if let Some((name, value)) = given {
+                response.headers_mut().insert(name, value);
+            }
+            Ok(finish(&config, claim, handle, response).await)
+        }
         Err(error) => {
             let verdict = handle.said().unwrap_or(Verdict::Unknown);
             let broken_off = || Completion::NotReplayable(NotReplayable::BrokenOff);
-            match settle(claim, verdict, broken_off).await {
+            match settle(&config, claim, verdict, broken_off).await {
                 Settled::Lost(repeat) => Ok(answer(&config, repeat)),
                 Settled::Stored | Settled::Deferred => Err(error),
             }
@@ -92,74 +100,16 @@ where
     }
 }
 
-enum Extracted<B> {
-    Guarded(Arrival, RequestBody<B>),
-    Passed(RequestBody<B>),
-}
-
-/// Gets the arrival out of a request, and reads its body. Nothing is claimed yet.
-async fn extract<B>(config: &Config, head: &request::Parts, body: B) -> Result<Extracted<B>, Rejection>
+/// Lets a request pass as if there were no layer.
+async fn pass<S, B, RB>(mut inner: S, head: request::Parts, body: RequestBody<B>) -> Answer<RB, S::Error>
 where
-    B: Body,
-    B::Error: Into<BoxError>,
+    S: Service<Request<RequestBody<B>>, Response = Response<RB>>,
+    RB: Body + Send + 'static,
+    RB::Error: Into<BoxError>,
 {
-    let mut key = None;
-    if !config.settings.key.needs_body() {
-        key = config.settings.key.extract(head, None)?;
-        if key.is_none() {
-            return match config.settings.key_required {
-                true => Err(Rejection::key_missing()),
-                false => Ok(Extracted::Passed(RequestBody::passed(body))),
-            };
-        }
-    }
-    let body = read(config, head, body).await?;
-    let key = match key {
-        Some(key) => key,
-        None => match config.settings.key.extract(head, Some(body.data()))? {
-            Some(key) => key,
-            None if config.settings.key_required => return Err(Rejection::key_missing()),
-            None => return Ok(Extracted::Passed(RequestBody::read(body))),
-        },
-    };
-
-    let scope = config.scope.extract(head, &config.operation)?;
-    let target = config.target(head);
-    let identity = Identity::new(config.operation.clone(), Some(target.clone()), scope, key);
-    if head.extensions.get::<Idempotency>().is_some_and(|outer| *outer.identity() == identity) {
-        // The same layer further out on this stack holds the claim.
-        return Ok(Extracted::Passed(RequestBody::read(body)));
-    }
-
-    let mut arrival = Arrival::new(identity);
-    if config.settings.fingerprint != FingerprintMode::Off {
-        let request = Fingerprinted::new(target, head, body.data().clone());
-        if let Some(fingerprint) = request.digest(Fingerprint::VERSION) {
-            arrival = arrival.fingerprint(fingerprint).redigest(move |version| request.digest(version));
-        }
-    }
-    if config.settings.fingerprint == FingerprintMode::Observed {
-        arrival = arrival.observed();
-    }
-    Ok(Extracted::Guarded(arrival, RequestBody::read(body)))
-}
-
-/// Reads the request body under the route's limit.
-async fn read<B>(config: &Config, head: &request::Parts, body: B) -> Result<Buffered, Rejection>
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-{
-    let declared = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let least = declared.unwrap_or(0).max(body.size_hint().lower());
-    if least > config.settings.request_limit as u64 {
-        return Err(Rejection::body_too_large());
-    }
-    match collect(pin!(body), config.settings.request_limit).await {
-        Collected::Whole(data, trailers) => Ok(Buffered::new(data, trailers)),
-        Collected::TooLarge(_) => Err(Rejection::body_too_large()),
-        Collected::Broken(..) => Err(Rejection::body_incomplete()),
-    }
+    ready(&mut inner).await?;
+    let response = inner.call(Request::from_parts(head, body)).await?;
+    Ok(response.map(ResponseBody::passed))
 }
 
 /// Settles a claim by the response, and makes of it what the client gets.
@@ -188,22 +138,31 @@ where
         let settled = judge.settle(claim, Outcome { body: Bytes::new(), trailers: None }).await;
         return unless_lost(config, settled, Response::from_parts(head, ResponseBody::whole(Buffered::default())));
     }
-    let Some(_) = known_length(&head, &body).filter(|length| *length <= config.settings.snapshot_limit as u64) else {
-        let capture = Capture::new(body, config.settings.snapshot_limit, claim, judge);
+    let limit = config.settings.snapshot_limit;
+    let mut share = config.settings.budget.share();
+    let Some(_) = known_length(&head, &body).filter(|length| *length <= limit as u64) else {
+        let capture = Capture::new(body, limit, share, claim, judge);
         return Response::from_parts(head, ResponseBody::captured(capture));
     };
 
     let mut body = Box::pin(body);
-    let (settled, body) = match collect(body.as_mut(), config.settings.snapshot_limit).await {
-        Collected::Whole(data, trailers) => {
+    let mut chunks = Chunks::default();
+    let (settled, body) = match collect(body.as_mut(), limit, &mut share, &mut chunks).await {
+        Collected::Whole(trailers) => {
+            let data = chunks.join();
             let outcome = Outcome { body: data.clone(), trailers: trailers.clone() };
             (judge.settle(claim, outcome).await, ResponseBody::whole(Buffered::new(data, trailers)))
         }
-        Collected::TooLarge(first) => {
-            (judge.settle_early(claim, NotReplayable::TooLarge).await, ResponseBody::resumed(first, body))
+        Collected::TooLarge => {
+            let settled = judge.settle_early(claim, NotReplayable::TooLarge).await;
+            (settled, ResponseBody::resumed(chunks.join(), body))
         }
-        Collected::Broken(data, error) => {
-            (judge.settle_broken(claim).await, ResponseBody::whole(Buffered::broken(data, error)))
+        Collected::NoRoom => {
+            let settled = judge.settle_early(claim, NotReplayable::NoRoom).await;
+            (settled, ResponseBody::resumed(chunks.join(), body))
+        }
+        Collected::Broken(error) => {
+            (judge.settle_broken(claim).await, ResponseBody::whole(Buffered::broken(chunks.join(), error)))
         }
     };
     unless_lost(config, settled, Response::from_parts(head, body))
@@ -242,7 +201,7 @@ where
             }
         },
         Repeat::NotReplayable(_) => Rejection::not_replayable(),
-        Repeat::Busy { left, .. } => Rejection::in_progress(Rejection::RETRY_AFTER, left),
+        Repeat::Busy { left, .. } => Rejection::in_progress(config.settings.retry_after, left),
         Repeat::Held { .. } => Rejection::outcome_unknown(),
         Repeat::Mismatch => Rejection::mismatch(),
         Repeat::Gone => Rejection::gone(),
@@ -263,14 +222,6 @@ where
     S: Service<R>,
 {
     std::future::poll_fn(|context| service.poll_ready(context)).await
-}
-
-async fn call<S, R>(service: &mut S, request: R) -> Result<S::Response, S::Error>
-where
-    S: Service<R>,
-{
-    ready(service).await?;
-    service.call(request).await
 }
 
 /// Responses without an end to wait for.

@@ -124,6 +124,15 @@ impl KeySource {
         }
     }
 
+    /// The first header field that is looked at, if any.
+    pub(super) fn header_name(&self) -> Option<&HeaderName> {
+        match &self.0 {
+            Kind::Header(name) => name.as_ref().ok(),
+            Kind::Json(_) | Kind::Custom(_) => None,
+            Kind::AllOf(sources) | Kind::FirstOf(sources) => sources.iter().find_map(Self::header_name),
+        }
+    }
+
     /// Reports what was wrong with the source's description.
     pub(super) fn check(&self) -> Result<(), LayerError> {
         match &self.0 {

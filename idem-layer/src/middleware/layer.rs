@@ -64,6 +64,7 @@ impl Config {
     }
 
     pub(super) fn reject(&self, rejection: Rejection) -> Response<Bytes> {
+        let rejection = rejection.on(&self.settings);
         let response = rejection.response();
         let mut response = match &self.settings.on_rejection {
             Some(on_rejection) => on_rejection(&rejection, response),

@@ -60,10 +60,12 @@
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
+mod budget;
 mod builder;
 mod capture;
 mod classify;
 mod error;
+mod extract;
 mod fingerprint;
 mod flow;
 mod handle;
@@ -80,6 +82,7 @@ use crate::BoxError;
 #[cfg(feature = "axum")]
 pub use self::axum::{NotGuarded, into_axum_body};
 pub use body::{RequestBody, ResponseBody};
+pub use budget::Budget;
 pub use builder::{LayerBuilder, ScopeChosen, ScopeMissing};
 pub use classify::Verdict;
 pub use error::LayerError;

@@ -5,10 +5,11 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
+use http::{Response, StatusCode, Uri};
 use serde::Serialize;
 
+use super::builder::Settings;
 use super::key::ExtractError;
 use super::scope::ScopeError;
 use crate::store::{StoreError, StoreErrorKind};
@@ -19,6 +20,9 @@ use crate::store::{StoreError, StoreErrorKind};
 /// with `Retry-After` (whole seconds) where waiting helps. The type is `urn:idem:problem:` and the code: a stable name,
 /// not an address. `docs/problems.md` says of each code what a client should do.
 ///
+/// Where the route has a [documentation](super::LayerBuilder::documentation), a member of that name and a `Link` field with
+/// the relation `describedby` (RFC 8288) lead there.
+///
 /// What a client reads names no key, nothing that is stored and nothing of the inside. The same value is in the
 /// response's extensions, so that layers further out can count what was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +31,7 @@ pub struct Rejection {
     status: StatusCode,
     detail: Cow<'static, str>,
     retry_after_s: Option<u64>,
+    documentation: Option<Documentation>,
 }
 
 /// Which case it is. Every case has a code of its own.
@@ -43,6 +48,10 @@ pub enum RejectionKind {
     BodyIncomplete,
     /// 413: the body is larger than the route allows.
     BodyTooLarge,
+    /// 408: the body did not arrive in time.
+    BodyTimeout,
+    /// 503: more bodies are being read than the server may hold at once.
+    Overloaded,
     /// 400: the request does not say whose it is. 500: the layer that should know is missing.
     ScopeMissing,
     /// 400: what says whose request it is, is empty, too long, given twice or has characters that are not allowed.
@@ -103,6 +112,7 @@ impl Rejection {
             status: status.as_u16(),
             detail: &self.detail,
             code: self.code(),
+            documentation: self.documentation.as_ref().map(Documentation::as_str),
         };
         let body = Bytes::from(serde_json::to_vec(&problem).expect("texts and a number always encode"));
         let mut response = Response::builder()
@@ -114,6 +124,9 @@ impl Rejection {
             .extension(self.clone())
             .body(body)
             .expect("the fields are well-formed");
+        if let Some(documentation) = &self.documentation {
+            response.headers_mut().insert(LINK, documentation.link());
+        }
         let come_back = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(Self::RETRY_AFTER.as_secs());
         if let Some(seconds) = self.retry_after_s.or(come_back) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -131,6 +144,14 @@ impl Rejection {
 
     pub(super) fn body_too_large() -> Self {
         Self::new(RejectionKind::BodyTooLarge)
+    }
+
+    pub(super) fn body_timeout() -> Self {
+        Self::new(RejectionKind::BodyTimeout)
+    }
+
+    pub(super) fn overloaded() -> Self {
+        Self::new(RejectionKind::Overloaded).retry_in(Self::RETRY_AFTER)
     }
 
     pub(super) fn mismatch() -> Self {
@@ -168,7 +189,21 @@ impl Rejection {
     }
 
     fn new(kind: RejectionKind) -> Self {
-        Self { kind, status: kind.status(), detail: kind.detail().into(), retry_after_s: None }
+        Self { kind, status: kind.status(), detail: kind.detail().into(), retry_after_s: None, documentation: None }
+    }
+
+    /// With what the route says about its answers.
+    pub(super) fn on(mut self, settings: &Settings) -> Self {
+        if let Some((_, status)) = settings.statuses.iter().rev().find(|(kind, _)| *kind == self.kind) {
+            self.status = *status;
+        }
+        self.documentation.clone_from(&settings.documentation);
+        match self.kind {
+            RejectionKind::StoreUnavailable | RejectionKind::RecordUnreadable | RejectionKind::Overloaded => {
+                self.retry_in(settings.retry_after)
+            }
+            _ => self,
+        }
     }
 
     /// Rounded up, so that nobody is asked to come too early by a part of a second.
@@ -218,6 +253,8 @@ impl RejectionKind {
             Self::BodyMalformed => "body-malformed",
             Self::BodyIncomplete => "body-incomplete",
             Self::BodyTooLarge => "body-too-large",
+            Self::BodyTimeout => "body-timeout",
+            Self::Overloaded => "overloaded",
             Self::ScopeMissing => "scope-missing",
             Self::ScopeMalformed => "scope-malformed",
             Self::Mismatch => "mismatch",
@@ -242,7 +279,8 @@ impl RejectionKind {
             Self::Gone => StatusCode::GONE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Mismatch => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::StoreUnavailable | Self::RecordUnreadable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::StoreUnavailable | Self::RecordUnreadable | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -253,6 +291,8 @@ impl RejectionKind {
             Self::BodyMalformed => "Request body is malformed",
             Self::BodyIncomplete => "Request body is incomplete",
             Self::BodyTooLarge => "Request body is too large",
+            Self::BodyTimeout => "Request body did not arrive in time",
+            Self::Overloaded => "Too many requests at once",
             Self::ScopeMissing => "Caller is not known",
             Self::ScopeMalformed => "Caller's name is malformed",
             Self::Mismatch => "Idempotency key was used with another request",
@@ -274,6 +314,11 @@ impl RejectionKind {
             }
             Self::BodyIncomplete => "The request's body broke off before its end. Nothing was executed.",
             Self::BodyTooLarge => "The request's body is larger than this route accepts. Nothing was executed.",
+            Self::BodyTimeout => "The request's body did not arrive in time. Nothing was executed.",
+            Self::Overloaded => {
+                "The server is reading as many request bodies as it may. This copy was not executed: send it again later with \
+                 the same key."
+            }
             Self::ScopeMissing => "The request does not say whose it is. Nothing was executed.",
             Self::ScopeMalformed => "What says whose request this is cannot be used. Nothing was executed.",
             Self::Mismatch => {
@@ -313,6 +358,33 @@ struct Problem<'a> {
     status: u16,
     detail: &'a str,
     code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    documentation: Option<&'a str>,
+}
+
+/// Where a route's clients can read about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Documentation {
+    /// `<address>; rel="describedby"`
+    link: HeaderValue,
+    length: usize,
+}
+
+impl Documentation {
+    /// `None` where the address cannot stand in a `Link` field (RFC 8288, section 3): it is no absolute URI.
+    pub(super) fn at(address: &str) -> Option<Self> {
+        address.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some() && !address.contains(['<', '>', '"']))?;
+        let link = HeaderValue::try_from(format!("<{address}>; rel=\"describedby\"")).ok()?;
+        Some(Self { link, length: address.len() })
+    }
+
+    fn as_str(&self) -> &str {
+        self.link.to_str().map_or("", |link| &link[1..=self.length])
+    }
+
+    fn link(&self) -> HeaderValue {
+        self.link.clone()
+    }
 }
 
 #[cfg(test)]
@@ -332,6 +404,8 @@ mod tests {
             (ExtractError::NotJson.into(), 400, "body-malformed", None),
             (Rejection::body_incomplete(), 400, "body-incomplete", None),
             (Rejection::body_too_large(), 413, "body-too-large", None),
+            (Rejection::body_timeout(), 408, "body-timeout", None),
+            (Rejection::overloaded(), 503, "overloaded", Some(1)),
             (ScopeError::Missing.into(), 400, "scope-missing", None),
             (ScopeError::NoExtension.into(), 500, "scope-missing", None),
             (ScopeError::Unusable.into(), 500, "scope-missing", None),
@@ -381,6 +455,36 @@ mod tests {
         let body = Rejection::from(ExtractError::Key(KeyError::TooLong)).response().into_body();
         let golden = r#"{"type":"urn:idem:problem:key-malformed","title":"Idempotency key is malformed","status":400,"detail":"The request's idempotency key cannot be used: the key is longer than 255 bytes.","code":"key-malformed"}"#;
         assert_eq!(body, golden);
+    }
+
+    #[test]
+    fn a_documentation_is_an_absolute_address_and_linked_from_head_and_body() {
+        for bad in ["", "/docs", "docs", "https://example.org/<x>", "https://example.org/\"x", "https://example.org/ x"]
+        {
+            assert_eq!(Documentation::at(bad), None, "{bad}");
+        }
+        let documentation = Documentation::at("https://example.org/keys#twice").unwrap();
+        let settings = Settings { documentation: Some(documentation), ..Settings::default() };
+        let response = Rejection::key_missing().on(&settings).response();
+        let problem: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(problem["documentation"], "https://example.org/keys#twice");
+        assert_eq!(response.headers()[LINK], "<https://example.org/keys#twice>; rel=\"describedby\"");
+    }
+
+    #[test]
+    fn a_route_chooses_statuses_and_how_soon_clients_come_back() {
+        let settings = Settings {
+            statuses: vec![
+                (RejectionKind::Mismatch, StatusCode::CONFLICT),
+                (RejectionKind::Mismatch, StatusCode::BAD_REQUEST),
+            ],
+            retry_after: Duration::from_secs(7),
+            ..Settings::default()
+        };
+        assert_eq!(Rejection::mismatch().on(&settings).to_string(), "400 mismatch");
+        assert_eq!(Rejection::gone().on(&settings).to_string(), "410 gone");
+        assert_eq!(Rejection::overloaded().on(&settings).retry_after(), Some(Duration::from_secs(7)));
+        assert_eq!(Rejection::gone().on(&settings).retry_after(), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -52,7 +52,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let inner = self.inner.clone();
-        let kind = if is_guarded(request.method()) {
+        let kind = if self.config.settings.methods.contains(request.method()) {
             let course = Course::default();
             let flow = flow::run(Arc::clone(&self.config), inner, request, course.clone());
             ResponseKind::Guarded { answer: Handover::on(course, flow) }
@@ -62,11 +62,6 @@ where
         };
         ResponseFuture { kind }
     }
-}
-
-/// Safe methods (RFC 9110, section 9.2.1) have no effect to repeat.
-fn is_guarded(method: &Method) -> bool {
-    matches!(*method, Method::POST | Method::PATCH | Method::PUT | Method::DELETE)
 }
 
 pin_project! {

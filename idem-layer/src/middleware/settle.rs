@@ -33,7 +33,7 @@ impl Judge {
     /// The response is whole: what the handler said decides, else what the response says.
     pub(super) async fn settle(self, claim: Claim, outcome: Outcome) -> Settled {
         let verdict = self.said_or(|| self.config.classify(&self.head, outcome.trailers.as_ref()));
-        settle(claim, verdict, || {
+        settle(&self.config, claim, verdict, || {
             let response = snapshot::capture(&self.head, outcome.body, outcome.trailers.as_ref());
             Completion::Replayable(Snapshot::response(&response))
         })
@@ -47,13 +47,13 @@ impl Judge {
             true => Verdict::Complete,
             false => self.config.classify(&self.head, None),
         });
-        settle(claim, verdict, || Completion::NotReplayable(why)).await
+        settle(&self.config, claim, verdict, || Completion::NotReplayable(why)).await
     }
 
     /// The response broke off: its outcome is unknown, unless the handler has said it.
     pub(super) async fn settle_broken(self, claim: Claim) -> Settled {
         let verdict = self.said_or(|| Verdict::Unknown);
-        settle(claim, verdict, || Completion::NotReplayable(NotReplayable::BrokenOff)).await
+        settle(&self.config, claim, verdict, || Completion::NotReplayable(NotReplayable::BrokenOff)).await
     }
 
     fn said_or(&self, otherwise: impl FnOnce() -> Verdict) -> Verdict {
@@ -61,13 +61,22 @@ impl Judge {
     }
 }
 
-/// Settles a claim by a verdict.
-pub(super) async fn settle(claim: Claim, verdict: Verdict, completion: impl FnOnce() -> Completion) -> Settled {
-    match verdict {
+/// Settles a claim by a verdict. In shadow mode its owner keeps his answer, whatever the key holds.
+pub(super) async fn settle(
+    config: &Config,
+    claim: Claim,
+    verdict: Verdict,
+    completion: impl FnOnce() -> Completion,
+) -> Settled {
+    let settled = match verdict {
         Verdict::Complete => claim.complete_with(completion()).await,
         Verdict::Release => claim.release().await,
         Verdict::Unknown => claim.unknown().await,
         Verdict::Hold(why) => claim.hold(Held::because(why)).await,
+    };
+    match settled {
+        Settled::Lost(_) if config.settings.shadow => Settled::Stored,
+        settled => settled,
     }
 }
 
