@@ -54,6 +54,11 @@ impl Writer {
         let _ = self.0.send(Ok(Frame::data(data.into())));
     }
 
+    /// Waits until nobody reads any more.
+    pub async fn closed(&self) {
+        self.0.closed().await;
+    }
+
     /// The end, with trailers.
     pub fn trailers(self, trailers: HeaderMap) {
         let _ = self.0.send(Ok(Frame::trailers(trailers)));

@@ -8,6 +8,8 @@ mod bodies;
 mod concurrency;
 mod failures;
 mod leaving;
+mod limits;
 mod promises;
 mod replays;
+mod settings;
 mod stacks;
