@@ -43,7 +43,7 @@ use tokio::net::TcpListener;
 
 use idem_examples::{StoreUrl, log_to_stderr, serve, webhook_answer};
 use idem_layer::guard::Guard;
-use idem_layer::middleware::{FingerprintMode, Idempotency, IdempotencyLayer, key};
+use idem_layer::middleware::{Idempotency, IdempotencyLayer, fingerprint, key};
 use idem_layer::protocol::Policy;
 
 /// Longer than a channel goes on resending a message, history synchronised after a restart included.
@@ -60,7 +60,7 @@ async fn main() -> anyhow::Result<()> {
     let layer = IdempotencyLayer::builder(guard.clone(), "wecom.message")
         .unscoped()
         .key(key::all_of([key::json("/instance_guid"), key::json("/MsgId")]))
-        .fingerprint(FingerprintMode::Observed)
+        .fingerprint(fingerprint::observed())
         .on_rejection(webhook_answer(acknowledgement))
         .build()?;
     let app = Router::new()

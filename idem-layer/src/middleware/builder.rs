@@ -8,12 +8,12 @@ use http::{HeaderMap, Method, Response, StatusCode, request, response};
 
 use super::budget::Budget;
 use super::classify::Verdict;
-use super::fingerprint::FingerprintMode;
+use super::fingerprint::FingerprintRules;
 use super::key::KeySource;
 use super::layer::{Config, IdempotencyLayer};
 use super::rejection::{Documentation, Rejection, RejectionKind};
 use super::scope::ScopeSource;
-use super::{LayerError, key};
+use super::{LayerError, fingerprint, key};
 use crate::guard::Guard;
 use crate::protocol::{Operation, Policy, Target};
 
@@ -83,9 +83,10 @@ impl<Scope> LayerBuilder<Scope> {
         self
     }
 
-    /// How a repeat is compared with the first request. Default: [`FingerprintMode::Enforced`].
-    pub fn fingerprint(mut self, mode: FingerprintMode) -> Self {
-        self.settings.fingerprint = mode;
+    /// How a repeat is compared with the first request. Default:
+    /// [`fingerprint::enforced`].
+    pub fn fingerprint(mut self, rules: FingerprintRules) -> Self {
+        self.settings.fingerprint = rules;
         self
     }
 
@@ -207,7 +208,7 @@ impl<Scope> LayerBuilder<Scope> {
     /// The draft wants the answer to a missing key to link to the route's documentation: name it with
     /// [`documentation`](Self::documentation).
     pub fn ietf(self) -> Self {
-        self.key(key::header("idempotency-key")).key_required().fingerprint(FingerprintMode::Enforced)
+        self.key(key::header("idempotency-key")).key_required().fingerprint(fingerprint::enforced())
     }
 
     /// By what Stripe documents of its API (<https://docs.stripe.com/api/idempotent_requests>): POST alone is guarded, a key
@@ -217,7 +218,7 @@ impl<Scope> LayerBuilder<Scope> {
         self.key(key::header("idempotency-key"))
             .methods([Method::POST])
             .without_target()
-            .fingerprint(FingerprintMode::Enforced)
+            .fingerprint(fingerprint::enforced())
             .status(RejectionKind::Mismatch, StatusCode::BAD_REQUEST)
             .classify(Verdict::stripe)
     }
@@ -228,7 +229,7 @@ impl<Scope> LayerBuilder<Scope> {
     /// Where the key is depends on the sender: [`key`](Self::key). So does what it wants to read:
     /// [`repeats`](Self::repeats).
     pub fn webhook(self) -> Self {
-        self.fingerprint(FingerprintMode::Observed)
+        self.fingerprint(fingerprint::observed())
             .status(RejectionKind::InProgress, StatusCode::SERVICE_UNAVAILABLE)
             .status(RejectionKind::OutcomeUnknown, StatusCode::SERVICE_UNAVAILABLE)
     }
@@ -259,7 +260,7 @@ pub(super) struct Settings {
     pub(super) key_missing: KeyMissing,
     pub(super) methods: Vec<Method>,
     pub(super) target_in_identity: bool,
-    pub(super) fingerprint: FingerprintMode,
+    pub(super) fingerprint: FingerprintRules,
     pub(super) request_limit: usize,
     pub(super) request_time_limit: Duration,
     pub(super) snapshot_limit: usize,
@@ -294,7 +295,7 @@ impl Default for Settings {
             key_missing: KeyMissing::Pass,
             methods: vec![Method::POST, Method::PATCH, Method::PUT, Method::DELETE],
             target_in_identity: true,
-            fingerprint: FingerprintMode::default(),
+            fingerprint: FingerprintRules::default(),
             request_limit: MEBIBYTE,
             request_time_limit: Duration::from_secs(60),
             snapshot_limit: MEBIBYTE,
@@ -317,6 +318,7 @@ impl Settings {
             return Err(mistake.clone());
         }
         self.key.check()?;
+        self.fingerprint.check()?;
         if self.methods.is_empty() {
             return Err(LayerError::NoMethod);
         }

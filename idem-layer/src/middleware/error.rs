@@ -27,6 +27,9 @@ pub enum LayerError {
     /// A layer that guards no method guards nothing.
     #[error("a layer needs at least one method to guard")]
     NoMethod,
+    /// The members of a JSON body that a fingerprint is made of are chosen in a way that means nothing.
+    #[error("the fingerprint cannot be made: {0}")]
+    FingerprintMembers(&'static str),
     /// A limit that nothing can keep.
     #[error("{0} must be larger than zero")]
     ZeroLimit(&'static str),

@@ -8,7 +8,6 @@ use super::BoxError;
 use super::body::{Buffered, Chunks, Collected, RequestBody, collect};
 use super::budget::Share;
 use super::builder::KeyMissing;
-use super::fingerprint::{FingerprintMode, Fingerprinted};
 use super::handle::Idempotency;
 use super::layer::Config;
 use super::rejection::Rejection;
@@ -116,13 +115,12 @@ fn identify(
     }
 
     let mut arrival = Arrival::new(identity);
-    if settings.fingerprint != FingerprintMode::Off {
-        let request = Fingerprinted::new(target, head, body.data().clone());
-        if let Some(fingerprint) = request.digest(Fingerprint::VERSION) {
-            arrival = arrival.fingerprint(fingerprint).redigest(move |version| request.digest(version));
-        }
+    if let Some(request) = settings.fingerprint.apply(&target, head, body.data())
+        && let Some(fingerprint) = request.digest(Fingerprint::VERSION)
+    {
+        arrival = arrival.fingerprint(fingerprint).redigest(move |version| request.digest(version));
     }
-    if settings.fingerprint == FingerprintMode::Observed {
+    if settings.fingerprint.is_observed() {
         arrival = arrival.observed();
     }
     if settings.shadow {

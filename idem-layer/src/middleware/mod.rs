@@ -5,7 +5,7 @@
 //! 1. Methods other than POST, PUT, PATCH and DELETE, and requests without a key where none is required, pass untouched.
 //! 2. The [scope] says whose request it is, the [key] source which operation it is. Either may refuse.
 //! 3. The body is read, under a limit, before anything is claimed. A body that breaks off claims nothing.
-//! 4. The claim: identity and [fingerprint](FingerprintMode) go to the store in one step.
+//! 4. The claim: identity and [fingerprint] go to the store in one step.
 //! 5. Whoever has the claim runs the handler. Every other gets the stored response, or a [`Rejection`].
 //! 6. The [`Verdict`] on the response settles the claim: stored, released, or unknown.
 //!
@@ -41,14 +41,14 @@
 //!
 //! ```
 //! use http::StatusCode;
-//! use idem_layer::middleware::{FingerprintMode, IdempotencyLayer, RejectionKind, key};
+//! use idem_layer::middleware::{IdempotencyLayer, RejectionKind, fingerprint, key};
 //! use idem_layer::{Guard, MemoryStore};
 //!
 //! let layer = IdempotencyLayer::builder(Guard::at_least_once(MemoryStore::new()), "callbacks.pay")
 //!     .unscoped()
 //!     .key(key::all_of([key::json("/order_no"), key::json("/event_type")]))
 //!     .key_required()
-//!     .fingerprint(FingerprintMode::Observed)
+//!     .fingerprint(fingerprint::observed())
 //!     .on_rejection(|rejection, response| match rejection.kind() {
 //!         RejectionKind::InProgress => rejection.response_with(StatusCode::SERVICE_UNAVAILABLE),
 //!         _ => response,
@@ -66,7 +66,7 @@ mod capture;
 mod classify;
 mod error;
 mod extract;
-mod fingerprint;
+pub mod fingerprint;
 mod flow;
 mod handle;
 pub mod key;
@@ -86,7 +86,7 @@ pub use budget::Budget;
 pub use builder::{LayerBuilder, ScopeChosen, ScopeMissing};
 pub use classify::Verdict;
 pub use error::LayerError;
-pub use fingerprint::FingerprintMode;
+pub use fingerprint::FingerprintRules;
 pub use handle::Idempotency;
 pub use key::KeySource;
 pub use layer::IdempotencyLayer;

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Request};
 use http_body_util::BodyExt;
-use idem_layer::middleware::{FingerprintMode, Idempotency, key, scope};
+use idem_layer::middleware::{Idempotency, fingerprint, key, scope};
 use idem_layer::testing::Verb;
 use idem_tests::gate::Gate;
 use idem_tests::http::{Client, Content, Server, chunks, fields, read, streamed, whole};
@@ -107,7 +107,7 @@ fn a_key_in_json_is_its_exact_text() {
     run(async {
         let (rig, runs) = (Rig::at_least_once(), Runs::default());
         // The key alone decides here.
-        let layer = rig.layer().key(key::json("/request_id")).fingerprint(FingerprintMode::Off);
+        let layer = rig.layer().key(key::json("/request_id")).fingerprint(fingerprint::off());
         let server = Server::start(layer.build().unwrap().layer(counted(&runs))).await;
         let send = async |body: &'static str| server.answer(Request::post("/orders").body(whole(body)).unwrap()).await;
 

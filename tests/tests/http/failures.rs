@@ -10,7 +10,7 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use idem_layer::guard::EventKind;
-use idem_layer::middleware::{FingerprintMode, Idempotency, Verdict};
+use idem_layer::middleware::{Idempotency, Verdict, fingerprint};
 use idem_layer::protocol::Policy;
 use idem_layer::store::StoreErrorKind;
 use idem_layer::testing::{Fault, Verb};
@@ -525,14 +525,14 @@ fn the_outcome_of_a_run_whose_record_the_store_has_lost_is_stored_again() {
 #[test]
 fn an_owner_never_gets_the_answer_of_another_request_that_has_its_key_now() {
     run(async {
-        for (mode, loses) in [
-            (FingerprintMode::Enforced, true),
-            (FingerprintMode::Enforced, false),
-            (FingerprintMode::Observed, true),
-            (FingerprintMode::Off, true),
+        for (rules, refuses, loses) in [
+            (fingerprint::enforced(), true, true),
+            (fingerprint::enforced(), true, false),
+            (fingerprint::observed(), false, true),
+            (fingerprint::off(), false, true),
         ] {
             let (rig, runs, gate) = (Rig::at_least_once(), Runs::default(), Gate::new());
-            let layer = rig.layer().fingerprint(mode).build().unwrap();
+            let layer = rig.layer().fingerprint(rules).build().unwrap();
             let handler = handler(&runs, {
                 let gate = gate.clone();
                 move |run, _| {
@@ -561,10 +561,10 @@ fn an_owner_never_gets_the_answer_of_another_request_that_has_its_key_now() {
                 assert_first(&server.answer(post("k", "y")).await, 201, other);
                 gate.open();
             });
-            match mode {
-                FingerprintMode::Enforced => assert_problem(&first, 422, "mismatch"),
+            match refuses {
+                true => assert_problem(&first, 422, "mismatch"),
                 // The route says that requests of one key are one.
-                FingerprintMode::Observed | FingerprintMode::Off => assert_replay(&first, 201, other),
+                false => assert_replay(&first, 201, other),
             }
             assert_replay(&server.answer(post("k", "y")).await, 201, other);
         }

@@ -7,6 +7,7 @@ mod rig;
 mod bodies;
 mod concurrency;
 mod failures;
+mod fingerprints;
 mod leaving;
 mod limits;
 mod promises;

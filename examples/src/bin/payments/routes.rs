@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use idem_examples::{Problem, new_id, webhook_answer};
 use idem_layer::guard::Guard;
-use idem_layer::middleware::{FingerprintMode, Idempotency, IdempotencyLayer, LayerError, key, scope};
+use idem_layer::middleware::{Idempotency, IdempotencyLayer, LayerError, fingerprint, key, scope};
 
 use crate::auth::{Principal, authenticate};
 use crate::faults::{Faults, Obey};
@@ -35,12 +35,12 @@ pub(crate) fn router(guard: &Guard, ledger: Ledger, faults: bool) -> Result<Rout
     let callbacks = layer("callbacks.pay")
         .key(key::all_of([key::json("/order_no"), key::json("/event_type")]))
         .key_required()
-        .fingerprint(FingerprintMode::Observed)
+        .fingerprint(fingerprint::observed())
         .on_rejection(webhook_answer(success))
         .build()?;
     let wecom = layer("wecom.message")
         .key(key::all_of([key::json("/instance_guid"), key::json("/MsgId")]))
-        .fingerprint(FingerprintMode::Observed)
+        .fingerprint(fingerprint::observed())
         .on_rejection(webhook_answer(status_success))
         .build()?;
 

@@ -2,6 +2,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::JsonError;
+#[cfg(feature = "http")]
+use super::pointer::Pointer;
 use super::scan::{Container, Event, Scanner};
 
 /// Digest of the value that a text stands for.
@@ -14,10 +16,36 @@ use super::scan::{Container, Event, Scanner};
 ///
 /// A text with [`JsonError::DuplicateName`] anywhere, or any other [`JsonError`], has no value to compare.
 pub(crate) fn canonical_digest(json: &[u8]) -> Result<[u8; 32], JsonError> {
+    digest(json, &[])
+}
+
+/// The same without the values at these places: an object has no such member, an array is shorter.
+///
+/// # Errors
+///
+/// As [`canonical_digest`]; names that occur twice inside of what is left out do not matter.
+#[cfg(feature = "http")]
+pub(crate) fn canonical_digest_without<'p>(
+    json: &[u8],
+    places: impl IntoIterator<Item = &'p Pointer>,
+) -> Result<[u8; 32], JsonError> {
+    let places = places.into_iter().filter_map(|pointer| pointer.locate(json).transpose());
+    digest(json, &places.collect::<Result<Vec<_>, _>>()?)
+}
+
+fn digest(json: &[u8], left_out: &[Range<usize>]) -> Result<[u8; 32], JsonError> {
     let mut scanner = Scanner::new(json)?;
     let mut encoder = Encoder::new(json.len());
     while let Some(event) = scanner.next()? {
-        encoder.add(event)?;
+        let place = left_out.iter().find(|place| event.begins_value() && place.start == scanner.value_at());
+        let Some(place) = place else {
+            encoder.add(event)?;
+            continue;
+        };
+        encoder.leave_out();
+        while scanner.at() < place.end {
+            scanner.next()?;
+        }
     }
     Ok(encoder.finish())
 }
@@ -66,6 +94,15 @@ impl<'a> Encoder<'a> {
             Event::Close(Container::Object) => return self.end_object(),
         }
         Ok(())
+    }
+
+    /// The value that follows is not there, nor is the member whose name was the last to come.
+    fn leave_out(&mut self) {
+        let first = self.objects.last().map_or(0, |(first, _)| *first);
+        let awaits_value = |member: &Member<'_>| member.value.start == self.encoded.len() && member.value.end == 0;
+        if self.members[first..].last().is_some_and(awaits_value) {
+            self.members.pop();
+        }
     }
 
     fn text(&mut self, tag: u8, text: &str) {

@@ -20,6 +20,8 @@ mod tests;
 
 pub(crate) use digest::canonical_digest;
 #[cfg(feature = "http")]
+pub(crate) use digest::canonical_digest_without;
+#[cfg(feature = "http")]
 pub(crate) use pointer::{Found, Pointer};
 
 /// How many arrays and objects may be open at once. No document that `serde_json` reads by default is too deep.

@@ -5,10 +5,10 @@ use super::JsonError;
 use super::scan::{Container, Event, Scanner};
 
 /// A path into a document (RFC 6901), such as `/order/lines/0/id`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pointer(Box<[Reference]>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Reference {
     name: Box<str>,
     /// What the name means in an array, if anything.
