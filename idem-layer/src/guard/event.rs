@@ -15,6 +15,8 @@ pub struct Event<'a> {
     pub key: KeyHash,
     /// What happened.
     pub kind: EventKind,
+    /// The arrival is only watched ([`Arrival::shadow`](super::Arrival::shadow)): nobody was refused by what is reported.
+    pub shadow: bool,
     /// Why, where a store could not answer. Names neither keys nor values.
     pub error: Option<&'a StoreError>,
 }
@@ -37,7 +39,9 @@ pub enum EventKind {
     Replayed,
     /// A repeat of a completed operation whose outcome could not be kept.
     NotReplayable,
-    /// A repeat came while the first still runs.
+    /// A repeat came while the first runs, and waits for its end. What it then gets is an event of its own.
+    Waiting,
+    /// A repeat came while the first runs; it was told so, at once or at the end of its wait.
     InProgress,
     /// A repeat came for a key whose outcome is unknown.
     OutcomeUnknown,
@@ -79,6 +83,8 @@ pub enum EventKind {
     },
     /// The caller left; the run goes on without him.
     HandedOver,
+    /// A repeat came where the route asks to be alerted of each.
+    Alert,
 }
 
 impl EventKind {
@@ -89,6 +95,7 @@ impl EventKind {
             Self::TakenOver { .. } => "taken_over",
             Self::Replayed => "replayed",
             Self::NotReplayable => "not_replayable",
+            Self::Waiting => "waiting",
             Self::InProgress => "in_progress",
             Self::OutcomeUnknown => "outcome_unknown",
             Self::Mismatch => "mismatch",
@@ -107,6 +114,7 @@ impl EventKind {
             Self::SettlingGivenUp => "settling_given_up",
             Self::StoreFailed { .. } => "store_failed",
             Self::HandedOver => "handed_over",
+            Self::Alert => "alert",
         }
     }
 
@@ -123,8 +131,8 @@ impl EventKind {
 }
 
 impl<'a> Event<'a> {
-    pub(super) fn new(identity: &'a Identity, kind: EventKind, error: Option<&'a StoreError>) -> Self {
-        Self { operation: identity.operation().as_str(), key: identity.key_hash(), kind, error }
+    pub(super) fn new(identity: &'a Identity, kind: EventKind, shadow: bool, error: Option<&'a StoreError>) -> Self {
+        Self { operation: identity.operation().as_str(), key: identity.key_hash(), kind, shadow, error }
     }
 }
 
@@ -148,19 +156,20 @@ pub struct TracingObserver;
 impl Observer for TracingObserver {
     fn observe(&self, event: &Event<'_>) {
         use EventKind as Kind;
-        let Event { operation, key, kind, error } = event;
+        let Event { operation, key, kind, shadow, error } = event;
         let name = kind.name();
+        let shadow = shadow.then_some(true);
         let detail = Detail::of(*kind).map(tracing::field::display);
         match kind {
-            Kind::Claimed { .. } | Kind::Completed | Kind::Released | Kind::HandedOver => {
-                tracing::debug!(target: "idem", operation, %key, event = name, detail, "idempotency");
+            Kind::Claimed { .. } | Kind::Completed | Kind::Released | Kind::HandedOver | Kind::Waiting => {
+                tracing::debug!(target: "idem", operation, %key, event = name, detail, shadow, "idempotency");
             }
             Kind::Replayed | Kind::InProgress | Kind::Mismatch | Kind::Differs | Kind::Gone | Kind::NotReplayable => {
-                tracing::info!(target: "idem", operation, %key, event = name, detail, "idempotency");
+                tracing::info!(target: "idem", operation, %key, event = name, detail, shadow, "idempotency");
             }
             _ => {
                 let error = error.map(Chain).map(tracing::field::display);
-                tracing::warn!(target: "idem", operation, %key, event = name, detail, error, "idempotency");
+                tracing::warn!(target: "idem", operation, %key, event = name, detail, shadow, error, "idempotency");
             }
         }
     }

@@ -52,8 +52,7 @@ where
     };
     let (arrival, body) = arrival;
 
-    course.commit();
-    let mut claim = match config.guard.admit(arrival).await {
+    let mut claim = match config.guard.admit(arrival, &course).await {
         Ok(Admission::Claimed(claim)) => claim,
         Ok(Admission::Repeat(repeat)) => return Ok(answer(&config, repeat)),
         Err(error) => return Ok(refused(&config, Rejection::store(&error))),
