@@ -221,7 +221,71 @@ impl fmt::Display for Detail {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span;
+
     use super::*;
+    use crate::protocol::{Key, Operation, Scope};
+
+    /// Writes down level and fields of what is reported.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    struct Fields<'a>(&'a mut String);
+
+    impl Visit for Fields<'_> {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            let _ = write!(self.0, " {field}={value:?}");
+        }
+    }
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target() == "idem"
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut line = event.metadata().level().to_string();
+            event.record(&mut Fields(&mut line));
+            self.0.lock().unwrap().push(line);
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn each_event_is_reported_at_its_level_and_as_shadow_only_where_it_is_one() {
+        let (operation, key) = (Operation::new("test").unwrap(), Key::new("secret").unwrap());
+        let identity = Identity::new(operation, None, Scope::unscoped(), key);
+        let log = Log::default();
+        let kinds = [(EventKind::Waiting, "DEBUG"), (EventKind::InProgress, "INFO"), (EventKind::Alert, "WARN")];
+        tracing::subscriber::with_default(log.clone(), || {
+            for (kind, _) in kinds {
+                for shadow in [false, true] {
+                    TracingObserver.observe(&Event::new(&identity, kind, shadow, None));
+                }
+            }
+        });
+        let lines = log.0.lock().unwrap();
+        for ((kind, level), lines) in kinds.into_iter().zip(lines.chunks(2)) {
+            for (line, shadow) in lines.iter().zip([false, true]) {
+                assert!(line.starts_with(level) && line.contains(kind.name()) && !line.contains("secret"), "{line}");
+                assert_eq!(line.contains("shadow=true"), shadow, "{line}");
+                assert_eq!(line.contains("shadow"), shadow, "{line}");
+            }
+        }
+        assert_eq!(lines.len(), 6);
+    }
 
     #[test]
     fn a_detail_is_never_empty() {

@@ -11,3 +11,4 @@ mod leaving;
 mod promises;
 mod replays;
 mod stacks;
+mod waiting;

@@ -1,12 +1,11 @@
-//! Repeats that wait, what is only watched, and what else an arrival may ask for.
+//! Repeats that wait.
 
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
 use crate::guard::waiting::MOST_WAITERS;
-use crate::protocol::{Acquire, Acquired, Owned, PolicyBuilder, Renew, Settle, Ticket};
-use crate::store::Store;
+use crate::protocol::PolicyBuilder;
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -20,11 +19,11 @@ fn blind(make: fn(FaultyStore) -> Guard) -> Bench {
 }
 
 /// A bench whose repeats wait.
-fn watching(make: fn(FaultyStore) -> Guard) -> Bench {
+pub(super) fn watching(make: fn(FaultyStore) -> Guard) -> Bench {
     with(bench(make), policy().wait(WAIT))
 }
 
-fn with(bench: Bench, policy: PolicyBuilder) -> Bench {
+pub(super) fn with(bench: Bench, policy: PolicyBuilder) -> Bench {
     Bench { guard: bench.guard.with_policy(policy.build().unwrap()), ..bench }
 }
 
@@ -51,9 +50,13 @@ impl Bench {
     }
 
     async fn until_waiting(&self, repeats: usize) {
-        while self.count(EventKind::Waiting) < repeats {
+        for _ in 0..100_000 {
+            if self.count(EventKind::Waiting) >= repeats {
+                return;
+            }
             tokio::task::yield_now().await;
         }
+        panic!("{} of {repeats} wait", self.count(EventKind::Waiting));
     }
 
     /// What is stored, whatever is scripted for reads.
@@ -64,7 +67,7 @@ impl Bench {
         stored
     }
 
-    fn now(&self) -> crate::clock::Moment {
+    pub(super) fn now(&self) -> crate::clock::Moment {
         self.guard.0.clock.now()
     }
 }
@@ -227,12 +230,13 @@ async fn no_more_than_a_thousand_repeats_wait_in_one_guard() {
 
 #[tokio::test(start_paused = true)]
 async fn at_the_end_of_its_wait_a_repeat_is_told_that_the_first_is_running() {
-    let bench = watching(Guard::at_least_once);
+    let bench = with(at_least_once(), policy().wait(LEASE / 2));
     let _claim = bench.claim().await;
     let began = bench.now();
-    // As of now: a lease that is renewed has some of its time left.
-    assert!(matches!(bench.repeat().await, Repeat::Busy { left, .. } if left > Duration::ZERO && left <= LEASE));
-    assert_eq!(bench.now().since(began), WAIT);
+    // What it is told is true at the end of the wait: the lease has been renewed, and a part of it has passed since.
+    let renewed = LEASE / 3;
+    assert!(matches!(bench.repeat().await, Repeat::Busy { left, .. } if left < LEASE && left > LEASE - renewed));
+    assert_eq!(bench.now().since(began), LEASE / 2);
     use EventKind::{Claimed, InProgress, Waiting};
     assert_eq!(bench.events(), [Claimed { attempt: 1 }, Waiting, InProgress]);
     assert_eq!(bench.guard.0.waiters.places(), 0);
@@ -244,7 +248,7 @@ async fn whoever_leaves_while_he_waits_claims_nothing() {
     let claim = bench.claim().await;
     let calls = bench.store.calls(Verb::Acquire);
     let waiting = bench.guard.claim(identity());
-    assert!(timeout(Duration::from_secs(1), waiting).await.is_err());
+    assert!(timeout(Duration::from_millis(500), waiting).await.is_err());
     assert_eq!((bench.count(EventKind::Waiting), bench.guard.0.waiters.places()), (1, 0));
     let (drained, settled) = tokio::join!(bench.guard.drain(LEASE), claim.release());
     assert_eq!((drained, settled), (Drained { open: 0 }, Settled::Stored));
@@ -329,12 +333,31 @@ async fn a_release_elsewhere_lets_one_of_those_who_wait_run() {
     assert_eq!(claim.release().await, Settled::Stored);
     sleep(Duration::from_millis(50)).await;
     let (claim, others) = split(waiting).await;
+    assert_eq!(bench.store.calls(Verb::Acquire), 1 + 5 + 5, "each asks twice");
     // And those elsewhere wait for the one here.
     let repeats = tokio::spawn(elsewhere.claim(identity()));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(claim.complete(&1).await, Settled::Stored);
     for waiting in others.into_iter().chain([repeats]) {
         assert_eq!(repeat(waiting).await, value("1"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_follows_elsewhere_is_waited_for_too() {
+    let bench = watching(Guard::at_least_once);
+    let elsewhere = bench.elsewhere();
+    let first = claimed(&elsewhere).await;
+    let waiting = bench.waiting(3).await;
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(first.release().await, Settled::Stored);
+    let second = claimed(&elsewhere).await;
+    let asked = bench.store.calls(Verb::Acquire);
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(bench.store.calls(Verb::Acquire), asked + 3, "each asks once more");
+    assert_eq!(second.complete(&2).await, Settled::Stored);
+    for waiting in waiting {
+        assert_eq!(repeat(waiting).await, value("2"));
     }
 }
 
@@ -437,90 +460,4 @@ async fn a_settling_does_nothing_for_waiters_where_there_are_none() {
     let bench = watching(Guard::at_least_once);
     assert_eq!(bench.claim().await.complete(&1).await, Settled::Stored);
     assert_eq!(bench.guard.0.waiters.wakings(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_arrival_that_is_only_watched_never_waits_and_its_events_say_what_it_is() {
-    let bench = watching(Guard::at_least_once);
-    let events = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&events);
-    let guard = (bench.guard.clone())
-        .observed_by(move |event: &Event<'_>| seen.lock().unwrap().push((event.kind, event.shadow)));
-    let shadow = || Arrival::new(identity()).shadow();
-    let began = bench.now();
-
-    let Ok(Admission::Claimed(claim)) = guard.claim(shadow()).await else { panic!("a claim") };
-    assert!(matches!(guard.claim(shadow()).await, Ok(Admission::Repeat(Repeat::Busy { .. }))));
-    assert_eq!(bench.now().since(began), Duration::ZERO);
-    bench.store.next(Verb::Settle, Fault::FailBefore).next(Verb::Settle, Fault::FailBefore);
-    bench.store.next(Verb::Renew, Fault::FailBefore).next(Verb::Renew, Fault::FailBefore);
-    sleep(LEASE / 2).await;
-    assert_eq!(claim.complete(&1).await, Settled::Deferred);
-    sleep(Duration::from_secs(1)).await;
-    let Ok(Admission::Repeat(Repeat::Replay(_))) = guard.claim(identity()).await else { panic!("a replay") };
-    bench.store.next(Verb::Acquire, Fault::FailBefore).next(Verb::Acquire, Fault::FailBefore);
-    let kind = guard.claim(shadow()).await.unwrap_err().kind();
-
-    use EventKind::{
-        Claimed, Completed, InProgress, RenewalFailed, Replayed, SettledLate, SettlingDeferred, StoreFailed,
-    };
-    let failed = StoreFailed { kind };
-    let watched = [Claimed { attempt: 1 }, InProgress, RenewalFailed, failed, SettlingDeferred, Completed, SettledLate];
-    let mut expected: Vec<_> = watched.map(|kind| (kind, true)).into();
-    expected.extend([(Replayed, false), (failed, true)]);
-    assert_eq!(*events.lock().unwrap(), expected);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_identity_is_remembered_behind_its_retention() {
-    for remember in [Duration::ZERO, RETENTION] {
-        let bench = with(at_least_once(), policy().remember(remember));
-        assert_eq!(bench.claim().await.complete(&1).await, Settled::Stored);
-        sleep(RETENTION - LEASE).await;
-        assert_eq!(bench.repeat().await, value("1"));
-        sleep(LEASE * 2).await;
-        if !remember.is_zero() {
-            assert_eq!(bench.repeat().await, Repeat::Gone);
-            assert_eq!(bench.count(EventKind::Gone), 1);
-            sleep(remember).await;
-        }
-        assert_eq!(bench.claim().await.attempt(), 1);
-    }
-}
-
-/// Answers each question as if the record had been fingerprinted by yet another version.
-struct Fickle(std::sync::atomic::AtomicU8);
-
-impl Store for Fickle {
-    async fn acquire(&self, _: &Identity, _: &Acquire) -> Result<Acquired, StoreError> {
-        Ok(Acquired::OtherVersion(self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst)))
-    }
-
-    async fn renew(&self, _: &Ticket, _: &Renew) -> Result<Owned, StoreError> {
-        Ok(Owned::Lost(None))
-    }
-
-    async fn settle(&self, _: &Ticket, _: &Settle) -> Result<Owned, StoreError> {
-        Ok(Owned::Lost(None))
-    }
-}
-
-impl Inspect for Fickle {
-    async fn read(&self, _: &Identity) -> Result<Option<Seen>, StoreError> {
-        Ok(None)
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_whose_answers_never_hold_is_given_up_with_a_cause_and_an_event() {
-    let events = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&events);
-    let guard = Guard::at_least_once(Fickle(Default::default()))
-        .observed_by(move |event: &Event<'_>| seen.lock().unwrap().push(event.kind));
-    let redigest = |version| Some(Fingerprint::from_parts(version, [0; 32]));
-    let arrival = Arrival::new(identity()).fingerprint(fingerprint("a")).redigest(redigest);
-    let error = guard.claim(arrival).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Broken);
-    assert!(std::error::Error::source(&error).unwrap().to_string().contains("4 times in a row"));
-    assert_eq!(*events.lock().unwrap(), [EventKind::StoreFailed { kind: StoreErrorKind::Broken }]);
 }
