@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idem_layer::function::{RefusedKind, Run};
-use idem_layer::guard::Admission;
+use idem_layer::guard::{Admission, Event, EventKind};
 use idem_layer::protocol::{Completion, Identity, Key, Operation, Policy, ResponseSnapshot, Scope, Snapshot};
 use idem_layer::store::{MemoryStore, RedisStore, SharedStore};
 use idem_layer::{Failure, Guard, Refused, idempotent};
 use idem_tests::RedisServer;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::sync::{Barrier, Notify};
+use tokio::sync::{Barrier, Notify, Semaphore};
 use tokio::task::JoinSet;
 
 fn at_least_once() -> Guard {
@@ -189,6 +189,38 @@ async fn runs_once(guard: Guard) {
     }
     assert!(values >= 1);
     assert_eq!(shop.pay(order("o-1", 5)).await.expect("stored").id, 1);
+    assert_eq!(shop.runs.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn twenty_parallel_calls_that_wait_run_once_and_all_get_the_value() {
+    all_get_the_value(at_least_once()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn twenty_parallel_calls_that_wait_run_once_and_all_get_the_value_over_redis() {
+    let server = RedisServer::start();
+    all_get_the_value(Guard::at_most_once(RedisStore::connect(server.url()).await.unwrap())).await;
+}
+
+async fn all_get_the_value(guard: Guard) {
+    let waiting = Arc::new(Semaphore::new(0));
+    let policy = Policy::builder().wait(Duration::from_secs(60)).build().unwrap();
+    let guard = guard.with_policy(policy).observed_by({
+        let waiting = waiting.clone();
+        move |event: &Event<'_>| waiting.add_permits(usize::from(event.kind == EventKind::Waiting))
+    });
+    let shop = Arc::new(Shop::new(guard));
+    let mut calls = JoinSet::new();
+    for _ in 0..20 {
+        let shop = shop.clone();
+        calls.spawn(async move { shop.pay_slowly("o-1").await });
+    }
+    let _others = waiting.acquire_many(19).await.unwrap();
+    shop.go_on.notify_one();
+    for value in calls.join_all().await {
+        assert_eq!(value.unwrap(), 1);
+    }
     assert_eq!(shop.runs.count(), 1);
 }
 

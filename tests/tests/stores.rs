@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "stores/waiting.rs"]
+mod waiting;
+
 /// What is promised of every store.
 mod redis_conforms {
     use std::time::Duration;

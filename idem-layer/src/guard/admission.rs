@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::arrival::Arrival;
+use super::arrival::{Arrival, Redigest};
 use super::claim::Claim;
 use super::settling::Terms;
-use super::{EventKind, Guard};
+use super::{Course, EventKind, Guard};
 use crate::clock::Moment;
 use crate::protocol::{
-    Acquire, Acquired, Completion, Held, Identity, NotReplayable, Origin, Owned, Policy, Record, Renew, Snapshot,
-    State, Token,
+    Acquire, Acquired, Completion, Fingerprint, Held, Identity, NotReplayable, Origin, Owned, Policy, Record, Renew,
+    Snapshot, State, Token,
 };
 use crate::store::{Store, StoreError, StoreErrorKind};
 
@@ -78,78 +78,117 @@ impl From<Completion> for Repeat {
 #[error("the record was fingerprinted by version {0} of the rules, which this code does not know")]
 struct UnknownFingerprint(u8);
 
+/// Each time that the store was asked, something was out of date by the time of its answer.
+#[derive(Debug, Error)]
+#[error("the fingerprint's version, or the claim that was won, was out of date {ROUNDS} times in a row")]
+struct OutOfDate;
+
 /// How often an arrival asks again because its fingerprint, or the claim it won, was out of date.
 const ROUNDS: usize = 4;
 
-impl Guard {
-    /// Asks the store, until it has an answer that can be acted upon.
-    pub(crate) async fn admit(&self, arrival: Arrival) -> Result<Admission, StoreError> {
-        let Arrival { identity, mut fingerprint, observed, redigest, policy } = arrival;
-        let policy = policy.unwrap_or(self.0.policy);
-        let terms = Terms { policy, observed };
+/// What an arrival asks the store.
+pub(super) struct Question {
+    pub(super) identity: Identity,
+    pub(super) terms: Terms,
+    fingerprint: Option<Fingerprint>,
+    redigest: Option<Redigest>,
+}
 
-        for _ in 0..ROUNDS {
-            let acquire = Acquire {
-                token: Token::mint(),
-                fingerprint,
-                observed,
-                on_lapse: self.on_lapse(),
-                lease: policy.lease(),
-                retention: policy.retention(),
-                held_limit: policy.held_limit(),
-                at_ms: self.0.clock.epoch_ms(),
-            };
-            let sent = self.0.clock.now();
-            let answer = self.call(policy.store_call(), || self.0.store.acquire(&identity, &acquire)).await;
-            let acquired = match answer {
-                Ok(acquired) => acquired,
-                Err(error) => {
-                    self.emit_failure(&identity, &error);
-                    if error.is_outcome_unknown() {
-                        self.release_in_background(identity, acquire.token, terms);
-                    }
-                    return Err(error);
+/// What it was answered, and what is reported of that when it is the last word.
+pub(super) struct Answer {
+    admission: Admission,
+    differs: bool,
+    event: EventKind,
+}
+
+impl Guard {
+    /// Asks the store until it has an answer that can be acted upon, and waits where the policy says so.
+    ///
+    /// The course is committed while a command is on its way or its claim is ours, and not while the arrival waits.
+    pub(crate) async fn admit(&self, arrival: Arrival, course: &Course) -> Result<Admission, StoreError> {
+        let Arrival { identity, fingerprint, observed, redigest, policy, shadow } = arrival;
+        let terms = Terms { policy: policy.unwrap_or(self.0.policy), observed, shadow };
+        let mut question = Question { identity, terms, fingerprint, redigest };
+
+        match self.answer(&mut question, course).await {
+            Ok(Answer { admission, differs, event }) => {
+                if differs {
+                    self.emit(&question.identity, shadow, EventKind::Differs);
                 }
-            };
-            let repeat = match acquired {
+                self.emit(&question.identity, shadow, event);
+                Ok(admission)
+            }
+            Err(error) => {
+                self.emit_failure(&question.identity, shadow, &error);
+                Err(error)
+            }
+        }
+    }
+
+    async fn answer(&self, question: &mut Question, course: &Course) -> Result<Answer, StoreError> {
+        course.commit();
+        let Some(wait) = question.terms.policy.wait().filter(|_| !question.terms.shadow) else {
+            return self.ask(question).await;
+        };
+        let asking = self.0.waiters.asking();
+        let answer = self.ask(question).await?;
+        if !answer.is_busy() {
+            return Ok(answer);
+        }
+        // Boxed, so that arrivals that do not wait do not carry the room for it.
+        Box::pin(self.wait(question, answer, wait, &asking, course)).await
+    }
+
+    pub(super) async fn ask(&self, question: &mut Question) -> Result<Answer, StoreError> {
+        let terms = question.terms;
+        for _ in 0..ROUNDS {
+            let acquire = self.command(Token::mint(), question.fingerprint, terms);
+            let identity = &question.identity;
+            let sent = self.0.clock.now();
+            let answer = self.call(terms.policy.store_call(), || self.0.store.acquire(identity, &acquire)).await;
+            let acquired = answer.inspect_err(|error| {
+                if error.is_outcome_unknown() {
+                    self.release_in_background(identity.clone(), acquire.token, terms);
+                }
+            })?;
+            let (repeat, differs) = match acquired {
                 Acquired::Claimed(ticket, origin) => {
                     let claim = Claim::open(self.clone(), ticket, terms, sent);
-                    let Some(claim) = self.confirm(claim, sent, policy).await? else { continue };
-                    self.emit(
-                        &identity,
-                        match origin {
-                            Origin::TakenOver => EventKind::TakenOver { attempt: claim.attempt() },
-                            _ => EventKind::Claimed { attempt: claim.attempt() },
-                        },
-                    );
-                    return Ok(Admission::Claimed(claim));
+                    let Some(claim) = self.confirm(claim, sent, terms.policy).await? else { continue };
+                    return Ok(Answer::claimed(claim, origin));
                 }
                 Acquired::OtherVersion(version) => {
-                    let again = redigest.as_ref().and_then(|redigest| redigest(version));
+                    let again = question.redigest.as_ref().and_then(|redigest| redigest(version));
                     let Some(again) = again.filter(|fingerprint| fingerprint.version() == version) else {
-                        let error = StoreError::new(StoreErrorKind::Unreadable).because(UnknownFingerprint(version));
-                        self.emit_failure(&identity, &error);
-                        return Err(error);
+                        return Err(StoreError::new(StoreErrorKind::Unreadable).because(UnknownFingerprint(version)));
                     };
-                    fingerprint = Some(again);
+                    question.fingerprint = Some(again);
                     continue;
                 }
-                Acquired::Replay { completion, differs, .. } => {
-                    self.emit_difference(&identity, differs);
-                    completion.into()
-                }
-                Acquired::Busy { since_ms, left, differs } => {
-                    self.emit_difference(&identity, differs);
-                    Repeat::Busy { left, since_ms }
-                }
-                Acquired::Held { held, since_ms } => Repeat::Held { held, since_ms },
-                Acquired::Mismatch => Repeat::Mismatch,
-                Acquired::Gone => Repeat::Gone,
+                Acquired::Replay { completion, differs, .. } => (completion.into(), differs),
+                Acquired::Busy { since_ms, left, differs } => (Repeat::Busy { left, since_ms }, differs),
+                Acquired::Held { held, since_ms } => (Repeat::Held { held, since_ms }, false),
+                Acquired::Mismatch => (Repeat::Mismatch, false),
+                Acquired::Gone => (Repeat::Gone, false),
             };
-            self.emit(&identity, EventKind::of_repeat(&repeat));
-            return Ok(Admission::Repeat(repeat));
+            return Ok(Answer::repeat(repeat, differs));
         }
-        Err(StoreError::new(StoreErrorKind::Broken))
+        Err(StoreError::new(StoreErrorKind::Broken).because(OutOfDate))
+    }
+
+    /// The command that asks for the right to run, by this guard's guarantee.
+    pub(super) fn command(&self, token: Token, fingerprint: Option<Fingerprint>, terms: Terms) -> Acquire {
+        let Terms { policy, observed, .. } = terms;
+        Acquire {
+            token,
+            fingerprint,
+            observed,
+            on_lapse: self.on_lapse(),
+            lease: policy.lease(),
+            retention: policy.retention(),
+            held_limit: policy.held_limit(),
+            at_ms: self.0.clock.epoch_ms(),
+        }
     }
 
     /// An owner whose own deadline has passed before it learned of its claim renews before it goes on. `None`: someone
@@ -177,10 +216,24 @@ impl Guard {
             }
         }
     }
+}
 
-    fn emit_difference(&self, identity: &Identity, differs: bool) {
-        if differs {
-            self.emit(identity, EventKind::Differs);
-        }
+impl Answer {
+    fn claimed(claim: Claim, origin: Origin) -> Self {
+        let attempt = claim.attempt();
+        let event = match origin {
+            Origin::TakenOver => EventKind::TakenOver { attempt },
+            _ => EventKind::Claimed { attempt },
+        };
+        Self { admission: Admission::Claimed(claim), differs: false, event }
+    }
+
+    fn repeat(repeat: Repeat, differs: bool) -> Self {
+        let event = EventKind::of_repeat(&repeat);
+        Self { admission: Admission::Repeat(repeat), differs, event }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.admission, Admission::Repeat(Repeat::Busy { .. }))
     }
 }

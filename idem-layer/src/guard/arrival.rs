@@ -11,14 +11,15 @@ pub struct Arrival {
     pub(super) observed: bool,
     pub(super) redigest: Option<Redigest>,
     pub(super) policy: Option<Policy>,
+    pub(super) shadow: bool,
 }
 
-type Redigest = Arc<dyn Fn(u8) -> Option<Fingerprint> + Send + Sync>;
+pub(super) type Redigest = Arc<dyn Fn(u8) -> Option<Fingerprint> + Send + Sync>;
 
 impl Arrival {
     /// An arrival of this identity that compares equal to any other.
     pub fn new(identity: Identity) -> Self {
-        Self { identity, fingerprint: None, observed: false, redigest: None, policy: None }
+        Self { identity, fingerprint: None, observed: false, redigest: None, policy: None, shadow: false }
     }
 
     /// What arrives.
@@ -60,6 +61,15 @@ impl Arrival {
         self.policy = Some(policy);
         self
     }
+
+    /// An arrival that is only watched: whoever asks runs in any case, whatever the answer. Its events, and those of the claim
+    /// that it wins, say so ([`Event::shadow`](super::Event::shadow)), and it never waits. The store is asked and written as
+    /// for any other.
+    #[must_use]
+    pub fn shadow(mut self) -> Self {
+        self.shadow = true;
+        self
+    }
 }
 
 impl From<Identity> for Arrival {
@@ -73,6 +83,7 @@ impl fmt::Debug for Arrival {
         f.debug_struct("Arrival")
             .field("identity", &self.identity)
             .field("observed", &self.observed)
+            .field("shadow", &self.shadow)
             .finish_non_exhaustive()
     }
 }

@@ -48,7 +48,7 @@ pub enum Settled {
 
 impl Claim {
     pub(super) fn open(guard: Guard, ticket: Ticket, terms: Terms, sent: Moment) -> Self {
-        let renewal = Renewal::start(&guard, &ticket, terms.policy, sent);
+        let renewal = Renewal::start(&guard, &ticket, terms, sent);
         let tracked = guard.track();
         Self(Some(Box::new(Open { guard, ticket, terms, since: sent, begun: false, renewal, _tracked: tracked })))
     }
@@ -93,8 +93,9 @@ impl Claim {
 
     /// It took effect, with this outcome.
     pub fn complete_with(self, completion: Completion) -> impl Future<Output = Settled> + Send + use<> {
-        let retention = self.open_ref().terms.policy.retention();
-        self.settle(Settlement::Complete { completion, retention, remember: Duration::ZERO })
+        let policy = self.open_ref().terms.policy;
+        let (retention, remember) = (policy.retention(), policy.remember());
+        self.settle(Settlement::Complete { completion, retention, remember })
     }
 
     /// Nothing took effect: the next repeat runs.
@@ -144,7 +145,8 @@ impl Claim {
     /// Reports that the run goes on without its caller.
     #[cfg(feature = "http")]
     pub(crate) fn emit_handed_over(&self) {
-        self.open_ref().guard.emit(self.identity(), super::EventKind::HandedOver);
+        let open = self.open_ref();
+        open.guard.emit(self.identity(), open.terms.shadow, super::EventKind::HandedOver);
     }
 
     fn settle(mut self, settlement: Settlement) -> impl Future<Output = Settled> + Send + use<> {

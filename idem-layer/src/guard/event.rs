@@ -15,6 +15,8 @@ pub struct Event<'a> {
     pub key: KeyHash,
     /// What happened.
     pub kind: EventKind,
+    /// The arrival is only watched ([`Arrival::shadow`](super::Arrival::shadow)): nobody was refused by what is reported.
+    pub shadow: bool,
     /// Why, where a store could not answer. Names neither keys nor values.
     pub error: Option<&'a StoreError>,
 }
@@ -37,7 +39,9 @@ pub enum EventKind {
     Replayed,
     /// A repeat of a completed operation whose outcome could not be kept.
     NotReplayable,
-    /// A repeat came while the first still runs.
+    /// A repeat came while the first runs, and waits for its end. What it then gets is an event of its own.
+    Waiting,
+    /// A repeat came while the first runs; it was told so, at once or at the end of its wait.
     InProgress,
     /// A repeat came for a key whose outcome is unknown.
     OutcomeUnknown,
@@ -79,6 +83,8 @@ pub enum EventKind {
     },
     /// The caller left; the run goes on without him.
     HandedOver,
+    /// A repeat came where the route asks to be alerted of each.
+    Alert,
 }
 
 impl EventKind {
@@ -89,6 +95,7 @@ impl EventKind {
             Self::TakenOver { .. } => "taken_over",
             Self::Replayed => "replayed",
             Self::NotReplayable => "not_replayable",
+            Self::Waiting => "waiting",
             Self::InProgress => "in_progress",
             Self::OutcomeUnknown => "outcome_unknown",
             Self::Mismatch => "mismatch",
@@ -107,6 +114,7 @@ impl EventKind {
             Self::SettlingGivenUp => "settling_given_up",
             Self::StoreFailed { .. } => "store_failed",
             Self::HandedOver => "handed_over",
+            Self::Alert => "alert",
         }
     }
 
@@ -123,8 +131,8 @@ impl EventKind {
 }
 
 impl<'a> Event<'a> {
-    pub(super) fn new(identity: &'a Identity, kind: EventKind, error: Option<&'a StoreError>) -> Self {
-        Self { operation: identity.operation().as_str(), key: identity.key_hash(), kind, error }
+    pub(super) fn new(identity: &'a Identity, kind: EventKind, shadow: bool, error: Option<&'a StoreError>) -> Self {
+        Self { operation: identity.operation().as_str(), key: identity.key_hash(), kind, shadow, error }
     }
 }
 
@@ -148,19 +156,20 @@ pub struct TracingObserver;
 impl Observer for TracingObserver {
     fn observe(&self, event: &Event<'_>) {
         use EventKind as Kind;
-        let Event { operation, key, kind, error } = event;
+        let Event { operation, key, kind, shadow, error } = event;
         let name = kind.name();
+        let shadow = shadow.then_some(true);
         let detail = Detail::of(*kind).map(tracing::field::display);
         match kind {
-            Kind::Claimed { .. } | Kind::Completed | Kind::Released | Kind::HandedOver => {
-                tracing::debug!(target: "idem", operation, %key, event = name, detail, "idempotency");
+            Kind::Claimed { .. } | Kind::Completed | Kind::Released | Kind::HandedOver | Kind::Waiting => {
+                tracing::debug!(target: "idem", operation, %key, event = name, detail, shadow, "idempotency");
             }
             Kind::Replayed | Kind::InProgress | Kind::Mismatch | Kind::Differs | Kind::Gone | Kind::NotReplayable => {
-                tracing::info!(target: "idem", operation, %key, event = name, detail, "idempotency");
+                tracing::info!(target: "idem", operation, %key, event = name, detail, shadow, "idempotency");
             }
             _ => {
                 let error = error.map(Chain).map(tracing::field::display);
-                tracing::warn!(target: "idem", operation, %key, event = name, detail, error, "idempotency");
+                tracing::warn!(target: "idem", operation, %key, event = name, detail, shadow, error, "idempotency");
             }
         }
     }
@@ -212,7 +221,71 @@ impl fmt::Display for Detail {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span;
+
     use super::*;
+    use crate::protocol::{Key, Operation, Scope};
+
+    /// Writes down level and fields of what is reported.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    struct Fields<'a>(&'a mut String);
+
+    impl Visit for Fields<'_> {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            let _ = write!(self.0, " {field}={value:?}");
+        }
+    }
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target() == "idem"
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut line = event.metadata().level().to_string();
+            event.record(&mut Fields(&mut line));
+            self.0.lock().unwrap().push(line);
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn each_event_is_reported_at_its_level_and_as_shadow_only_where_it_is_one() {
+        let (operation, key) = (Operation::new("test").unwrap(), Key::new("secret").unwrap());
+        let identity = Identity::new(operation, None, Scope::unscoped(), key);
+        let log = Log::default();
+        let kinds = [(EventKind::Waiting, "DEBUG"), (EventKind::InProgress, "INFO"), (EventKind::Alert, "WARN")];
+        tracing::subscriber::with_default(log.clone(), || {
+            for (kind, _) in kinds {
+                for shadow in [false, true] {
+                    TracingObserver.observe(&Event::new(&identity, kind, shadow, None));
+                }
+            }
+        });
+        let lines = log.0.lock().unwrap();
+        for ((kind, level), lines) in kinds.into_iter().zip(lines.chunks(2)) {
+            for (line, shadow) in lines.iter().zip([false, true]) {
+                assert!(line.starts_with(level) && line.contains(kind.name()) && !line.contains("secret"), "{line}");
+                assert_eq!(line.contains("shadow=true"), shadow, "{line}");
+                assert_eq!(line.contains("shadow"), shadow, "{line}");
+            }
+        }
+        assert_eq!(lines.len(), 6);
+    }
 
     #[test]
     fn a_detail_is_never_empty() {

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 /// A future whose work does not depend on whoever awaits it.
 ///
-/// Once its [`Course`] is committed, dropping it hands what is left to the runtime on which it was first polled. A future
+/// While its [`Course`] is committed, dropping it hands what is left to the runtime on which it was first polled. A future
 /// that is dropped while it is being polled has panicked: that is not handed over. Without a runtime it is just dropped.
 pub(crate) struct Handover<T: Send + 'static> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
@@ -34,8 +34,12 @@ impl Course {
         self.0.committed.store(true, Ordering::Release);
     }
 
+    /// Takes that back: nothing is on its way that would have to be awaited, so that whoever leaves now leaves nothing.
+    pub(super) fn uncommit(&self) {
+        self.0.committed.store(false, Ordering::Release);
+    }
+
     /// Whoever awaited has left.
-    #[cfg(feature = "http")]
     pub(crate) fn is_deserted(&self) -> bool {
         self.0.deserted.load(Ordering::Acquire)
     }
@@ -49,7 +53,7 @@ impl<T: Send + 'static> Handover<T> {
         Self::on(course, future)
     }
 
-    /// Committed when `course` is.
+    /// Committed while `course` is.
     pub(crate) fn on(course: Course, future: impl Future<Output = T> + Send + 'static) -> Self {
         Self { future: Some(Box::pin(future)), course, runtime: None, polling: false }
     }

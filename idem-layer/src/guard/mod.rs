@@ -32,7 +32,9 @@
 //! 3. An owner who learns that his claim is lost is told what the key holds instead. If it holds nothing (the store lost
 //!    the record), the outcome is stored under a fresh claim.
 //! 4. A claim that is dropped unsettled has an unknown outcome: it is abandoned or held, by the guarantee.
-//! 5. Every event is emitted at one place, to [`Observer`]s; `tracing` is the first.
+//! 5. A repeat of what is running is told so at once, or waits for its end where the policy asks for that
+//!    ([`PolicyBuilder::wait`](crate::protocol::PolicyBuilder::wait)).
+//! 6. Every event is emitted at one place, to [`Observer`]s; `tracing` is the first.
 //!
 //! A guard needs a tokio runtime with its timer enabled: without one its futures panic.
 
@@ -44,6 +46,7 @@ mod handover;
 mod renewal;
 mod settling;
 mod tracker;
+mod waiting;
 
 use std::fmt;
 use std::future::Future;
@@ -60,14 +63,12 @@ pub use claim::{Claim, Settled};
 pub use event::{Event, EventKind, Observer, TracingObserver};
 pub use tracker::Drained;
 
-#[cfg(feature = "http")]
-pub(crate) use handover::Course;
-pub(crate) use handover::Handover;
+pub(crate) use handover::{Course, Handover};
 pub(crate) use tracker::Tracked;
 
 /// Lets one operation per identity take effect, by the guarantee that it was made with. See the [module docs](self).
 ///
-/// Cheap to clone; clones share the store, the observers and the count of what is open.
+/// Cheap to clone; clones share the store, the observers, the count of what is open and the repeats that wait.
 #[derive(Clone)]
 pub struct Guard(Arc<Inner>);
 
@@ -79,6 +80,7 @@ struct Inner {
     clock: Clock,
     observers: Vec<Arc<dyn Observer>>,
     tracker: Arc<tracker::Tracker>,
+    waiters: Arc<waiting::Waiters>,
 }
 
 /// How long a repeat is asked to wait before it comes again, where waiting helps.
@@ -111,6 +113,7 @@ impl Guard {
             clock: Clock::system(),
             observers: vec![Arc::new(TracingObserver)],
             tracker: Arc::default(),
+            waiters: Arc::default(),
         }))
     }
 
@@ -138,7 +141,7 @@ impl Guard {
         &self.0.policy
     }
 
-    /// Asks for the right to run.
+    /// Asks for the right to run. Where the policy says so, a repeat waits for the end of a run that is going on.
     ///
     /// # Errors
     ///
@@ -151,16 +154,18 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// Once polled, dropping the future hands it to the runtime, where a claim that it wins is released.
+    /// Once polled, dropping the future hands it to the runtime, where a claim that it wins is released. One that is waiting
+    /// for another's run stops waiting, and claims nothing.
     pub fn claim<A: Into<Arrival>>(
         &self,
         arrival: A,
     ) -> impl Future<Output = Result<Admission, StoreError>> + Send + use<A> {
         let (guard, arrival) = (self.clone(), arrival.into());
         let tracked = self.track();
-        let admission = Handover::new(async move {
+        let course = Course::default();
+        let admission = Handover::on(course.clone(), async move {
             let _tracked = tracked;
-            guard.admit(arrival).await
+            guard.admit(arrival, &course).await
         });
         async move {
             let mut admission = admission.await?;
@@ -184,10 +189,10 @@ impl Guard {
         self.call(self.0.policy.store_call(), || self.0.store.read(identity)).await
     }
 
-    /// Waits until no claim is open, nothing that was handed over is running and no settling is being retried, at most for
-    /// `limit`. For shutdown, after the server has stopped accepting: what has not ended by then is left to its lease, and
-    /// a settling that is being retried is tried a last time. There is no way back: from then on a settling that fails is
-    /// retried once, at once.
+    /// Waits until no claim is open, no repeat waits, nothing that was handed over is running and no settling is being
+    /// retried, at most for `limit`. For shutdown, after the server has stopped accepting: what has not ended by then is left
+    /// to its lease, and a settling that is being retried is tried a last time. There is no way back: from then on a settling
+    /// that fails is retried once, at once.
     ///
     /// # Panics
     ///
@@ -212,12 +217,12 @@ impl Guard {
         }
     }
 
-    pub(crate) fn emit(&self, identity: &Identity, kind: EventKind) {
-        self.tell(&Event::new(identity, kind, None));
+    pub(crate) fn emit(&self, identity: &Identity, shadow: bool, kind: EventKind) {
+        self.tell(&Event::new(identity, kind, shadow, None));
     }
 
-    fn emit_failure(&self, identity: &Identity, error: &StoreError) {
-        self.tell(&Event::new(identity, EventKind::StoreFailed { kind: error.kind() }, Some(error)));
+    fn emit_failure(&self, identity: &Identity, shadow: bool, error: &StoreError) {
+        self.tell(&Event::new(identity, EventKind::StoreFailed { kind: error.kind() }, shadow, Some(error)));
     }
 
     /// The one place at which events leave the engine.

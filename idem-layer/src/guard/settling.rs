@@ -5,7 +5,7 @@ use super::claim::Settled;
 use super::tracker::Tracker;
 use super::{EventKind, Guard};
 use crate::protocol::{
-    Acquire, Acquired, Held, Identity, Owned, Policy, Record, Seen, Settle, Settlement, State, Ticket, Token,
+    Acquired, Held, Identity, Owned, Policy, Record, Seen, Settle, Settlement, State, Ticket, Token,
     is_of_another_request,
 };
 use crate::store::{Store, StoreError, StoreErrorKind};
@@ -16,6 +16,8 @@ pub(super) struct Terms {
     pub(super) policy: Policy,
     /// Another request under the same key is not refused.
     pub(super) observed: bool,
+    /// The arrival is only watched; its events say so.
+    pub(super) shadow: bool,
 }
 
 impl Guard {
@@ -25,7 +27,7 @@ impl Guard {
         match self.settle_once(ticket, terms, &settlement, spare).await {
             Ok(settled) => settled,
             Err(error) => {
-                self.emit_failure(&ticket.identity, &error);
+                self.emit_failure(&ticket.identity, terms.shadow, &error);
                 self.settle_in_background(ticket.clone(), terms, settlement, spare);
                 Settled::Deferred
             }
@@ -43,7 +45,7 @@ impl Guard {
     ) -> Result<Settled, StoreError> {
         let found = match self.send(ticket, terms, settlement).await? {
             Owned::Done => {
-                self.emit(&ticket.identity, settled_event(settlement));
+                self.emit(&ticket.identity, terms.shadow, settled_event(settlement));
                 return Ok(Settled::Stored);
             }
             Owned::Lost(Some(record)) if record.token == spare => {
@@ -52,7 +54,7 @@ impl Guard {
             }
             Owned::Lost(found) => found,
         };
-        self.emit(&ticket.identity, EventKind::Lost { found: found.as_ref().map(Record::tag) });
+        self.emit(&ticket.identity, terms.shadow, EventKind::Lost { found: found.as_ref().map(Record::tag) });
         // Whoever has the key now may have come with another request, where the record was lost or released in between.
         if !terms.observed
             && found.as_ref().is_some_and(|found| is_of_another_request(found, ticket.record.fingerprint))
@@ -75,16 +77,7 @@ impl Guard {
         settlement: &Settlement,
         spare: Token,
     ) -> Result<Settled, StoreError> {
-        let acquire = Acquire {
-            token: spare,
-            fingerprint: ticket.record.fingerprint,
-            observed: terms.observed,
-            on_lapse: self.on_lapse(),
-            lease: terms.policy.lease(),
-            retention: terms.policy.retention(),
-            held_limit: terms.policy.held_limit(),
-            at_ms: self.0.clock.epoch_ms(),
-        };
+        let acquire = self.command(spare, ticket.record.fingerprint, terms);
         let acquired =
             self.call(terms.policy.store_call(), || self.0.store.acquire(&ticket.identity, &acquire)).await?;
         let fresh = match acquired {
@@ -102,7 +95,7 @@ impl Guard {
     async fn settle_fresh(&self, fresh: &Ticket, terms: Terms, settlement: &Settlement) -> Result<Settled, StoreError> {
         match self.send(fresh, terms, settlement).await? {
             Owned::Done => {
-                self.emit(&fresh.identity, EventKind::Restored);
+                self.emit(&fresh.identity, terms.shadow, EventKind::Restored);
                 Ok(Settled::Stored)
             }
             Owned::Lost(found) => Ok(Repeat::of(found).map_or(Settled::Stored, Settled::Lost)),
@@ -112,20 +105,25 @@ impl Guard {
     async fn send(&self, ticket: &Ticket, terms: Terms, settlement: &Settlement) -> Result<Owned, StoreError> {
         let settle =
             Settle { token: ticket.record.token, settlement: settlement.clone(), at_ms: self.0.clock.epoch_ms() };
-        self.call(terms.policy.store_call(), || self.0.store.settle(ticket, &settle)).await
+        let reply = self.call(terms.policy.store_call(), || self.0.store.settle(ticket, &settle)).await;
+        if reply.is_ok() {
+            self.0.waiters.wake(&ticket.identity);
+        }
+        reply
     }
 
     fn settle_in_background(&self, ticket: Ticket, terms: Terms, settlement: Settlement, spare: Token) {
         let runtime = tokio::runtime::Handle::try_current();
         let (Ok(runtime), Some(slot)) = (runtime, self.0.tracker.retry_slot()) else {
-            self.emit(&ticket.identity, EventKind::SettlingGivenUp);
+            self.emit(&ticket.identity, terms.shadow, EventKind::SettlingGivenUp);
             return;
         };
-        self.emit(&ticket.identity, EventKind::SettlingDeferred);
+        self.emit(&ticket.identity, terms.shadow, EventKind::SettlingDeferred);
         let guard = self.clone();
         runtime.spawn(async move {
             let stored = guard.settle_until_answered(&ticket, terms, &settlement, spare).await;
-            guard.emit(&ticket.identity, if stored { EventKind::SettledLate } else { EventKind::SettlingGivenUp });
+            let ended = if stored { EventKind::SettledLate } else { EventKind::SettlingGivenUp };
+            guard.emit(&ticket.identity, terms.shadow, ended);
             drop(slot);
         });
     }

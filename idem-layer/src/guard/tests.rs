@@ -1,5 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod arrivals;
+mod waiting;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -53,8 +53,7 @@ where
         Err(Refused { rejection, .. }) => return Ok(refused(&config, rejection)),
     };
 
-    course.commit();
-    let mut claim = match config.guard.admit(arrival).await {
+    let mut claim = match config.guard.admit(arrival, &course).await {
         Ok(Admission::Claimed(claim)) => claim,
         Ok(Admission::Repeat(_)) | Err(_) if shadow => return pass(inner, head, body).await,
         Ok(Admission::Repeat(repeat)) => return Ok(answer(&config, repeat)),

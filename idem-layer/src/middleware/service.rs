@@ -68,7 +68,7 @@ pin_project! {
     /// The future of an [`IdempotencyService`].
     ///
     /// Dropped once the claim is sent, what is left of it goes on on the runtime: a handler that has begun runs to its end
-    /// and its outcome is stored; one that has not begun does not begin.
+    /// and its outcome is stored; one that has not begun does not begin. A repeat that waits for another's run just ends.
     pub struct ResponseFuture<S, B, RB>
     where
         S: Service<Request<RequestBody<B>>, Response = Response<RB>>,

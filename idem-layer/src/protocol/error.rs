@@ -49,6 +49,12 @@ pub enum PolicyError {
     /// The run ceiling is shorter than one lease.
     #[error("the run ceiling must not be shorter than the lease")]
     CeilingBelowLease,
+    /// Repeats would wait longer than [`Policy::LONGEST_WAIT`](super::Policy::LONGEST_WAIT).
+    #[error("the wait must be at most 60 s")]
+    WaitTooLong,
+    /// Nobody could wait.
+    #[error("at least one repeat must be allowed to wait")]
+    NoWaiters,
 }
 
 /// Why stored bytes are not a record that this code may act on. Never a miss: a miss would run the operation again.

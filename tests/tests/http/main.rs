@@ -14,3 +14,4 @@ mod promises;
 mod replays;
 mod settings;
 mod stacks;
+mod waiting;
