@@ -79,6 +79,8 @@ pub enum EventKind {
     },
     /// The caller left; the run goes on without him.
     HandedOver,
+    /// A repeat came on a route that asks for an alert. Beside the event of the repeat itself.
+    Alert,
 }
 
 impl EventKind {
@@ -107,6 +109,7 @@ impl EventKind {
             Self::SettlingGivenUp => "settling_given_up",
             Self::StoreFailed { .. } => "store_failed",
             Self::HandedOver => "handed_over",
+            Self::Alert => "alert",
         }
     }
 
