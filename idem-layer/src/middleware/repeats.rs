@@ -188,3 +188,66 @@ fn looked_through(on_replay: &OnReplay, caller: Option<&request::Parts>, replay:
     let trailers = trailers.map(|trailers| trailers.fields).filter(|fields| !fields.is_empty());
     Some(Replay { response, trailers })
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use http::Request;
+
+    use super::*;
+    use crate::middleware::builder::Settings;
+    use crate::middleware::rejection::RejectionKind;
+    use crate::middleware::scope::ScopeSource;
+    use crate::protocol::{Operation, ResponseSnapshot};
+    use crate::{Guard, MemoryStore};
+
+    fn config(settings: Settings) -> Config {
+        Config {
+            guard: Guard::at_least_once(MemoryStore::new()),
+            operation: Operation::new("test.run").unwrap(),
+            scope: ScopeSource::unscoped(),
+            settings,
+        }
+    }
+
+    fn kept() -> Completed {
+        let response = ResponseSnapshot { status: 201, body: Bytes::from_static(b"made"), ..Default::default() };
+        Completed::Kept(Snapshot::response(&response))
+    }
+
+    fn answered(config: &Config, completed: Completed) -> Result<u16, RejectionKind> {
+        let caller = Request::new(()).into_parts().0;
+        match of_completed(config, Some(&caller), completed) {
+            Ok(Replay { response, .. }) => {
+                assert_eq!(response.headers()["idempotent-replayed"], "true");
+                Ok(response.status().as_u16())
+            }
+            Err(rejection) => Err(rejection.kind()),
+        }
+    }
+
+    #[test]
+    fn a_route_decides_for_whatever_became_of_the_answer() {
+        use RejectionKind::{AlreadyDone, Gone, NotReplayable, RecordUnreadable};
+        let fixed = Response::builder().status(202).body(Bytes::from_static(b"ok")).unwrap();
+        for (repeats, expected) in [
+            (Repeats::replay(), [Ok(201), Err(NotReplayable), Err(Gone), Err(RecordUnreadable)]),
+            (Repeats::acknowledge(fixed), [Ok(202); 4]),
+            (Repeats::drop(), [Ok(204); 4]),
+            (Repeats::refuse(), [Err(AlreadyDone); 4]),
+        ] {
+            let config = config(Settings { repeats, ..Settings::default() });
+            let damaged = Completed::Kept(Snapshot::from_bytes(Bytes::new()));
+            let answers = [kept(), Completed::NotReplayable, Completed::Gone, damaged];
+            assert_eq!(answers.map(|completed| answered(&config, completed)), expected);
+        }
+    }
+
+    /// Whoever cannot be shown to the hook is shown nothing.
+    #[test]
+    fn nothing_passes_a_hook_that_cannot_be_asked() {
+        let config = config(Settings { on_replay: Some(Arc::new(|_, replay| Some(replay))), ..Settings::default() });
+        assert_eq!(answered(&config, kept()), Ok(201));
+        let refused = of_completed(&config, None, kept()).unwrap_err();
+        assert_eq!(refused.kind(), RejectionKind::ReplayRefused);
+    }
+}
