@@ -49,12 +49,6 @@ impl Arrival {
         self
     }
 
-    /// Shadow.
-    #[must_use]
-    pub fn shadow(self) -> Self {
-        self
-    }
-
     /// Other times than the guard's.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {

@@ -83,7 +83,7 @@ pub enum EventKind {
     },
     /// The caller left; the run goes on without him.
     HandedOver,
-    /// A repeat came where the route asks to be alerted of each.
+    /// A repeat came on a route that asks for an alert. Beside the event of the repeat itself.
     Alert,
 }
 

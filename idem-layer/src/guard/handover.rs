@@ -35,7 +35,7 @@ impl Course {
     }
 
     /// Takes that back: nothing is on its way that would have to be awaited, so that whoever leaves now leaves nothing.
-    pub(super) fn uncommit(&self) {
+    pub(crate) fn uncommit(&self) {
         self.0.committed.store(false, Ordering::Release);
     }
 

@@ -210,6 +210,12 @@ impl Guard {
         self.0.tracker.track()
     }
 
+    /// The clock that the guard reads for people.
+    #[cfg(feature = "http")]
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
     fn on_lapse(&self) -> OnLapse {
         match self.0.guarantee {
             Guarantee::AtLeastOnce => OnLapse::RunAgain,

@@ -9,9 +9,12 @@ use http::{HeaderMap, Method, Response, StatusCode, request, response};
 use super::budget::Budget;
 use super::classify::Verdict;
 use super::fingerprint::FingerprintRules;
+use super::kept::KeptHeaders;
 use super::key::KeySource;
 use super::layer::{Config, IdempotencyLayer};
+use super::marks::Marker;
 use super::rejection::{Documentation, Rejection, RejectionKind};
+use super::repeats::Repeats;
 use super::scope::ScopeSource;
 use super::{LayerError, fingerprint, key};
 use crate::guard::Guard;
@@ -116,6 +119,83 @@ impl<Scope> LayerBuilder<Scope> {
     /// replayed. Default: 1 MiB.
     pub fn snapshot_limit(mut self, bytes: usize) -> Self {
         self.settings.snapshot_limit = bytes;
+        self
+    }
+
+    /// Which fields of a response, and of its trailers, are stored. Default: [`KeptHeaders::all`].
+    ///
+    /// Of fields at most 64 KiB are stored, beside the body. A response with more of them reaches its client; repeats are told
+    /// that it cannot be replayed.
+    pub fn keep(mut self, kept: KeptHeaders) -> Self {
+        self.settings.keep = kept;
+        self
+    }
+
+    /// The field that marks a replay. Default: `Idempotent-Replayed: true`.
+    ///
+    /// A first answer never has it: one that comes from further inside is taken out, and is not stored either. Under another
+    /// name, `Idempotent-Replayed` is a field like any other.
+    ///
+    /// A name that no field can have or that has a meaning of its own (`Date`, `Content-Type`), and a value that is empty or
+    /// not visible ASCII, is an error of `build`.
+    pub fn replay_marker(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
+        self.settings.marker = Marker::new(name.as_ref(), value.as_ref());
+        self
+    }
+
+    /// Says until when repeats get the answer, in a field `Idempotency-Expires` whose value is an HTTP date (RFC 9110,
+    /// section 5.6.7): now and the policy's retention, rounded down to seconds. Default: it is not said.
+    ///
+    /// It is on first answers that will be kept, and on their replays as it was first sent, whatever
+    /// [`keep`](Self::keep) lists. An answer whose length is not known is judged by its head: its trailers may still decide
+    /// otherwise, and it may turn out to be too large. One that comes from further inside is taken out.
+    pub fn idempotency_expires(mut self) -> Self {
+        self.settings.expires = true;
+        self
+    }
+
+    /// Looks through each replay before it is sent, for the caller who asks now: perhaps he may see less than the one who
+    /// asked first.
+    ///
+    /// The hook gets the head of the present request and the stored response, and returns what is sent. `None` refuses: 403
+    /// `replay-refused`, and nothing of what is stored. The length is counted and the mark of a replay set after it; fields of
+    /// the connection that it adds are taken out. The body has whatever `Content-Encoding` it was stored with. Trailers are in
+    /// the response's extensions, as [`ReplayTrailers`](super::ReplayTrailers), and are not sent unless the hook lets them
+    /// pass.
+    ///
+    /// It is asked, too, where an owner who has lost his claim gets the answer of another run. It is not asked for the fixed
+    /// answers of [`Repeats`]: nothing of them is stored.
+    ///
+    /// ```
+    /// use http::header::HeaderName;
+    /// use idem_layer::middleware::{IdempotencyLayer, scope};
+    /// use idem_layer::{Guard, MemoryStore};
+    ///
+    /// #[derive(Clone)]
+    /// struct User { account: String, may_see_balance: bool }
+    ///
+    /// let layer = IdempotencyLayer::builder(Guard::at_least_once(MemoryStore::new()), "payments.create")
+    ///     .scope(scope::extension(|user: &User| Some(user.account.clone())))
+    ///     .on_replay(|head, mut replay| {
+    ///         if !head.extensions.get::<User>()?.may_see_balance {
+    ///             replay.headers_mut().remove(HeaderName::from_static("x-balance"));
+    ///         }
+    ///         Some(replay)
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), idem_layer::middleware::LayerError>(())
+    /// ```
+    pub fn on_replay(
+        mut self,
+        look: impl Fn(&request::Parts, Response<Bytes>) -> Option<Response<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.on_replay = Some(Arc::new(look));
+        self
+    }
+
+    /// What a repeat of a completed operation gets. Default: [`Repeats::replay`].
+    pub fn repeats(mut self, repeats: Repeats) -> Self {
+        self.settings.repeats = repeats;
         self
     }
 
@@ -271,6 +351,11 @@ pub(super) struct Settings {
     pub(super) shadow: bool,
     /// What `build` will say.
     pub(super) mistake: Option<LayerError>,
+    pub(super) keep: KeptHeaders,
+    pub(super) marker: Marker,
+    pub(super) expires: bool,
+    pub(super) on_replay: Option<OnReplay>,
+    pub(super) repeats: Repeats,
     pub(super) target: Option<TargetFn>,
     pub(super) classifier: Option<Classifier>,
     pub(super) on_rejection: Option<OnRejection>,
@@ -286,6 +371,7 @@ pub(super) enum KeyMissing {
 
 pub(super) type TargetFn = Arc<dyn Fn(&request::Parts) -> Target + Send + Sync>;
 pub(super) type Classifier = Arc<dyn Fn(&response::Parts, Option<&HeaderMap>) -> Verdict + Send + Sync>;
+pub(super) type OnReplay = Arc<dyn Fn(&request::Parts, Response<Bytes>) -> Option<Response<Bytes>> + Send + Sync>;
 pub(super) type OnRejection = Arc<dyn Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 impl Default for Settings {
@@ -305,6 +391,11 @@ impl Default for Settings {
             statuses: Vec::new(),
             shadow: false,
             mistake: None,
+            keep: KeptHeaders::default(),
+            marker: Marker::default(),
+            expires: false,
+            on_replay: None,
+            repeats: Repeats::default(),
             target: None,
             classifier: None,
             on_rejection: None,
@@ -337,6 +428,9 @@ impl Settings {
         if self.snapshot_limit == 0 {
             return Err(LayerError::ZeroLimit("the snapshot limit"));
         }
+        self.marker.check()?;
+        self.keep.check(&self.marker.name)?;
+        self.repeats.check()?;
         Ok(())
     }
 }

@@ -12,6 +12,21 @@ pub enum LayerError {
     /// Not the name of a header field (RFC 9110, section 5.1).
     #[error("`{0}` is not the name of a header field")]
     HeaderName(String),
+    /// Not the value of a header field, or an empty one.
+    #[error("`{0}` is not the value of a header field")]
+    HeaderValue(String),
+    /// A field that every message or connection has of its own. No replay can carry that of another message.
+    #[error("the field `{0}` belongs to one message or connection, and is never kept")]
+    NeverKept(String),
+    /// A field without which the stored bytes would be read as something else.
+    #[error("the field `{0}` says how the body is read, and is always kept")]
+    AlwaysKept(String),
+    /// A field that cannot be the mark of a replay.
+    #[error("the field `{0}` has a meaning of its own, and cannot mark replays")]
+    Marker(String),
+    /// A fixed answer that cannot be sent.
+    #[error("an acknowledgement cannot have {0}")]
+    Acknowledgement(&'static str),
     /// Not a JSON pointer in its string form (RFC 6901, section 3): it begins with `/`, and `~` stands before `0` or `1`.
     #[error("`{0}` is not a JSON pointer")]
     Pointer(String),

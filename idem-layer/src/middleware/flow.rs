@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, Request, Response, StatusCode, request, response};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
+use http::{Request, Response, StatusCode, request, response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -16,10 +16,12 @@ use super::classify::Verdict;
 use super::extract::{Extracted, Guarded, Refused, extract};
 use super::handle::Idempotency;
 use super::layer::Config;
+use super::marks::{IDEMPOTENCY_EXPIRES, without};
 use super::rejection::Rejection;
+use super::repeats::{self, Completed};
 use super::settle::{Judge, Outcome, settle};
 use super::snapshot::{self, Replay};
-use crate::guard::{Admission, Claim, Course, Repeat, Settled};
+use crate::guard::{Admission, Claim, Course, EventKind, Repeat, Settled};
 use crate::protocol::{Completion, NotReplayable};
 
 /// What the inner service is called with, and what it answers.
@@ -52,11 +54,22 @@ where
         }
         Err(Refused { rejection, .. }) => return Ok(refused(&config, rejection)),
     };
+    // Most routes need neither.
+    let caller = config.settings.on_replay.is_some().then(|| head.clone());
+    let alerted = config.settings.repeats.alerts().then(|| arrival.identity().clone());
 
-    let mut claim = match config.guard.admit(arrival, &course).await {
+    let admission = config.guard.admit(arrival, &course).await;
+    if let (Ok(Admission::Repeat(_)), Some(identity)) = (&admission, &alerted) {
+        config.guard.emit(identity, shadow, EventKind::Alert);
+    }
+    let mut claim = match admission {
         Ok(Admission::Claimed(claim)) => claim,
-        Ok(Admission::Repeat(_)) | Err(_) if shadow => return pass(inner, head, body).await,
-        Ok(Admission::Repeat(repeat)) => return Ok(answer(&config, repeat)),
+        Ok(Admission::Repeat(_)) | Err(_) if shadow => {
+            // It is as unguarded as without the layer, and ends with its client.
+            course.uncommit();
+            return pass(inner, head, body).await;
+        }
+        Ok(Admission::Repeat(repeat)) => return Ok(answer(&config, caller.as_ref(), repeat)),
         Err(error) => return Ok(refused(&config, Rejection::store(&error))),
     };
 
@@ -86,13 +99,13 @@ where
             if let Some((name, value)) = given {
                 response.headers_mut().insert(name, value);
             }
-            Ok(finish(&config, claim, handle, response).await)
+            Ok(finish(&config, caller.as_ref(), claim, handle, response).await)
         }
         Err(error) => {
             let verdict = handle.said().unwrap_or(Verdict::Unknown);
             let broken_off = || Completion::NotReplayable(NotReplayable::BrokenOff);
             match settle(&config, claim, verdict, broken_off).await {
-                Settled::Lost(repeat) => Ok(answer(&config, repeat)),
+                Settled::Lost(repeat) => Ok(answer(&config, caller.as_ref(), repeat)),
                 Settled::Stored | Settled::Deferred => Err(error),
             }
         }
@@ -114,6 +127,7 @@ where
 /// Settles a claim by the response, and makes of it what the client gets.
 async fn finish<RB>(
     config: &Arc<Config>,
+    caller: Option<&request::Parts>,
     claim: Claim,
     handle: Idempotency,
     response: Response<RB>,
@@ -123,23 +137,32 @@ where
     RB::Error: Into<BoxError>,
 {
     let (mut head, body) = response.into_parts();
-    if head.headers.contains_key(snapshot::REPLAYED) {
-        head.headers = without_mark(&head.headers);
-    }
-    let judge = Judge::new(Arc::clone(config), handle, copy(&head));
+    unmark(config, &mut head);
+    snapshot::unframe(&mut head);
+    let mut judge = Judge::new(Arc::clone(config), handle, copy(&head));
 
     if let Some(why) = never_ends(&head) {
         let settled = judge.settle_early(claim, why).await;
-        return unless_lost(config, settled, Response::from_parts(head, ResponseBody::passed(body)));
+        return unless_lost(config, caller, settled, Response::from_parts(head, ResponseBody::passed(body)));
     }
     if !snapshot::has_content(head.status) {
         // Its head is all of it: whatever body comes with such a status is sent by no server that knows HTTP.
+        judge.promise(&mut head, None);
         let settled = judge.settle(claim, Outcome { body: Bytes::new(), trailers: None }).await;
-        return unless_lost(config, settled, Response::from_parts(head, ResponseBody::whole(Buffered::default())));
+        let response = Response::from_parts(head, ResponseBody::whole(Buffered::default()));
+        return unless_lost(config, caller, settled, response);
+    }
+    if let Some(why) = judge.too_large(None) {
+        let settled = judge.settle_early(claim, why).await;
+        return unless_lost(config, caller, settled, Response::from_parts(head, ResponseBody::passed(body)));
     }
     let limit = config.settings.snapshot_limit;
     let mut share = config.settings.budget.share();
-    let Some(_) = known_length(&head, &body).filter(|length| *length <= limit as u64) else {
+    let length = known_length(&head, &body);
+    let Some(_) = length.filter(|length| *length <= limit as u64) else {
+        if length.is_none() {
+            judge.promise(&mut head, None);
+        }
         let capture = Capture::new(body, limit, share, claim, judge);
         return Response::from_parts(head, ResponseBody::captured(capture));
     };
@@ -149,6 +172,7 @@ where
     let (settled, body) = match collect(body.as_mut(), limit, &mut share, &mut chunks).await {
         Collected::Whole(trailers) => {
             let data = chunks.join();
+            judge.promise(&mut head, trailers.as_ref());
             let outcome = Outcome { body: data.clone(), trailers: trailers.clone() };
             (judge.settle(claim, outcome).await, ResponseBody::whole(Buffered::new(data, trailers)))
         }
@@ -164,12 +188,13 @@ where
             (judge.settle_broken(claim).await, ResponseBody::whole(Buffered::broken(chunks.join(), error)))
         }
     };
-    unless_lost(config, settled, Response::from_parts(head, body))
+    unless_lost(config, caller, settled, Response::from_parts(head, body))
 }
 
 /// One key, one answer: an owner whose claim is lost sends what the key holds.
 fn unless_lost<RB>(
     config: &Config,
+    caller: Option<&request::Parts>,
     settled: Settled,
     response: Response<ResponseBody<RB>>,
 ) -> Response<ResponseBody<RB>>
@@ -179,33 +204,30 @@ where
 {
     match settled {
         Settled::Stored | Settled::Deferred => response,
-        Settled::Lost(repeat) => answer(config, repeat),
+        Settled::Lost(repeat) => answer(config, caller, repeat),
     }
 }
 
 /// What a repeat gets.
-fn answer<RB>(config: &Config, repeat: Repeat) -> Response<ResponseBody<RB>>
+fn answer<RB>(config: &Config, caller: Option<&request::Parts>, repeat: Repeat) -> Response<ResponseBody<RB>>
 where
     RB: Body + Send + 'static,
     RB::Error: Into<BoxError>,
 {
-    let rejection = match repeat {
-        Repeat::Replay(snapshot) => match snapshot::replay(&snapshot) {
-            Ok(Replay { response, trailers }) => {
-                return response.map(|body| ResponseBody::whole(Buffered::new(body, trailers)));
-            }
-            Err(error) => {
-                tracing::error!(target: "idem", operation = config.operation.as_str(), %error, "a snapshot cannot be replayed");
-                Rejection::record_unreadable()
-            }
-        },
-        Repeat::NotReplayable(_) => Rejection::not_replayable(),
-        Repeat::Busy { left, .. } => Rejection::in_progress(config.settings.retry_after, left),
-        Repeat::Held { .. } => Rejection::outcome_unknown(),
-        Repeat::Mismatch => Rejection::mismatch(),
-        Repeat::Gone => Rejection::gone(),
+    let completed = match repeat {
+        Repeat::Replay(snapshot) => Completed::Kept(snapshot),
+        Repeat::NotReplayable(_) => Completed::NotReplayable,
+        Repeat::Gone => Completed::Gone,
+        Repeat::Busy { left, .. } => {
+            return refused(config, Rejection::in_progress(config.settings.retry_after, left));
+        }
+        Repeat::Held { .. } => return refused(config, Rejection::outcome_unknown()),
+        Repeat::Mismatch => return refused(config, Rejection::mismatch()),
     };
-    refused(config, rejection)
+    match repeats::of_completed(config, caller, completed) {
+        Ok(Replay { response, trailers }) => response.map(|body| ResponseBody::whole(Buffered::new(body, trailers))),
+        Err(rejection) => refused(config, rejection),
+    }
 }
 
 fn refused<RB>(config: &Config, rejection: Rejection) -> Response<ResponseBody<RB>>
@@ -239,13 +261,13 @@ fn known_length<B: Body>(head: &response::Parts, body: &B) -> Option<u64> {
     body.size_hint().exact().or_else(declared)
 }
 
-/// A first answer is no replay, whatever stands further in. (`HeaderMap::remove` would change the order of the others.)
-fn without_mark(headers: &HeaderMap) -> HeaderMap {
-    let mut kept = HeaderMap::with_capacity(headers.len());
-    for (name, value) in headers.iter().filter(|(name, _)| **name != snapshot::REPLAYED) {
-        kept.append(name.clone(), value.clone());
+/// Takes out of a first answer what only the layer says: it is no replay, whatever stands further in.
+fn unmark(config: &Config, head: &mut response::Parts) {
+    let settings = &config.settings;
+    let ours = |name: &HeaderName| *name == settings.marker.name || (settings.expires && *name == IDEMPOTENCY_EXPIRES);
+    if head.headers.keys().any(ours) {
+        head.headers = without(&head.headers, ours);
     }
-    kept
 }
 
 /// The parts of a head that matter for the record.

@@ -15,6 +15,9 @@
 //! `Idempotent-Replayed: true`. Not stored, and so not replayed: fields of the connection and those that `Connection`
 //! names, `Date`, cookies, authentication fields. `Content-Length` is counted anew.
 //!
+//! A route can [keep](LayerBuilder::keep) other fields, [look through](LayerBuilder::on_replay) each replay for the caller
+//! who asks, or give [something else](Repeats) than a replay.
+//!
 //! # Order on a stack
 //!
 //! Compression, timeouts and authentication outside; then this layer; rate limits and validation inside. So a repeat costs
@@ -69,9 +72,12 @@ mod extract;
 pub mod fingerprint;
 mod flow;
 mod handle;
+mod kept;
 pub mod key;
 mod layer;
+mod marks;
 mod rejection;
+mod repeats;
 pub mod scope;
 mod service;
 mod settle;
@@ -88,8 +94,10 @@ pub use classify::Verdict;
 pub use error::LayerError;
 pub use fingerprint::FingerprintRules;
 pub use handle::Idempotency;
+pub use kept::KeptHeaders;
 pub use key::KeySource;
 pub use layer::IdempotencyLayer;
 pub use rejection::{Rejection, RejectionKind};
+pub use repeats::{Repeats, ReplayTrailers};
 pub use scope::ScopeSource;
 pub use service::{IdempotencyService, ResponseFuture};

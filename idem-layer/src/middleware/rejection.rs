@@ -62,6 +62,10 @@ pub enum RejectionKind {
     InProgress,
     /// 409: an earlier request with this key ended without a known outcome, and is held until somebody decides.
     OutcomeUnknown,
+    /// 409: the request took effect, and the route refuses repeats.
+    AlreadyDone,
+    /// 403: the request took effect, but the route does not give its answer to this caller.
+    ReplayRefused,
     /// 409: the request took effect, but its answer could not be kept.
     NotReplayable,
     /// 410: the request took effect, and its answer is no longer kept.
@@ -167,6 +171,14 @@ impl Rejection {
         Self::new(RejectionKind::OutcomeUnknown)
     }
 
+    pub(super) fn already_done() -> Self {
+        Self::new(RejectionKind::AlreadyDone)
+    }
+
+    pub(super) fn replay_refused() -> Self {
+        Self::new(RejectionKind::ReplayRefused)
+    }
+
     pub(super) fn not_replayable() -> Self {
         Self::new(RejectionKind::NotReplayable)
     }
@@ -260,6 +272,8 @@ impl RejectionKind {
             Self::Mismatch => "mismatch",
             Self::InProgress => "in-progress",
             Self::OutcomeUnknown => "outcome-unknown",
+            Self::AlreadyDone => "already-done",
+            Self::ReplayRefused => "replay-refused",
             Self::NotReplayable => "not-replayable",
             Self::Gone => "gone",
             Self::StoreUnavailable => "store-unavailable",
@@ -275,7 +289,8 @@ impl RejectionKind {
             | Self::BodyIncomplete
             | Self::ScopeMissing
             | Self::ScopeMalformed => StatusCode::BAD_REQUEST,
-            Self::InProgress | Self::OutcomeUnknown | Self::NotReplayable => StatusCode::CONFLICT,
+            Self::InProgress | Self::OutcomeUnknown | Self::AlreadyDone | Self::NotReplayable => StatusCode::CONFLICT,
+            Self::ReplayRefused => StatusCode::FORBIDDEN,
             Self::Gone => StatusCode::GONE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Mismatch => StatusCode::UNPROCESSABLE_ENTITY,
@@ -298,6 +313,8 @@ impl RejectionKind {
             Self::Mismatch => "Idempotency key was used with another request",
             Self::InProgress => "Request is in progress",
             Self::OutcomeUnknown => "Outcome is not known",
+            Self::AlreadyDone => "Request was executed before",
+            Self::ReplayRefused => "Answer is not given to this caller",
             Self::NotReplayable => "Answer was not kept",
             Self::Gone => "Answer is no longer kept",
             Self::StoreUnavailable => "Repeats cannot be recognised at the moment",
@@ -330,6 +347,13 @@ impl RejectionKind {
             Self::OutcomeUnknown => {
                 "An earlier request with this idempotency key ended without a known outcome. It will not run again until \
                  somebody has found out. Sending it with a new key could execute it twice."
+            }
+            Self::AlreadyDone => {
+                "The request with this idempotency key was executed before, and is not answered twice. It will not run again."
+            }
+            Self::ReplayRefused => {
+                "The request with this idempotency key was executed, but its answer is not given to this caller. It will not \
+                 run again."
             }
             Self::NotReplayable => {
                 "The request with this idempotency key was executed, but its answer was not kept. It will not run again."
@@ -413,6 +437,8 @@ mod tests {
             (Rejection::mismatch(), 422, "mismatch", None),
             (Rejection::in_progress(Rejection::RETRY_AFTER, left), 409, "in-progress", Some(1)),
             (Rejection::outcome_unknown(), 409, "outcome-unknown", None),
+            (Rejection::already_done(), 409, "already-done", None),
+            (Rejection::replay_refused(), 403, "replay-refused", None),
             (Rejection::not_replayable(), 409, "not-replayable", None),
             (Rejection::gone(), 410, "gone", None),
             (store(StoreErrorKind::Unavailable), 503, "store-unavailable", Some(1)),

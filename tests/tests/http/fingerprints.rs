@@ -3,7 +3,7 @@
 use http::Request;
 use idem_layer::guard::EventKind;
 use idem_layer::middleware::{FingerprintRules, LayerError, fingerprint};
-use idem_tests::http::{Content, Server, whole};
+use idem_tests::http::{Content, Server};
 use tower::Layer;
 
 use crate::rig::*;

@@ -14,7 +14,7 @@ use idem_layer::protocol::Policy;
 use idem_layer::store::MemoryStore;
 use idem_layer::testing::FaultyStore;
 use idem_tests::gate::{Gate, GatedStore};
-use idem_tests::http::{Answer, BoxError, Client, Content, Server, whole};
+use idem_tests::http::{Answer, BoxError, Client, Content, Server, read, whole};
 use tokio::sync::Notify;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, service_fn};
@@ -284,6 +284,12 @@ pub(crate) fn assert_unknown(answer: &Answer, guarantee: Guarantee) {
             assert_eq!(answer.retry_after_s(), None);
         }
     }
+}
+
+/// The answer to a request, by either version of HTTP.
+pub(crate) async fn ask(server: &Server, http2: bool, request: Request<Content>) -> Answer {
+    let mut client = if http2 { Client::http2(server).await } else { Client::http1(server).await };
+    read(client.send(request).await.unwrap()).await.unwrap()
 }
 
 /// What a repeat gets whose first run took no effect.

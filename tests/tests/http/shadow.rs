@@ -65,11 +65,7 @@ fn repeats_conflicts_and_mismatches_are_told_and_run() {
         assert!(bodies.contains(&"run 1") && bodies.contains(&"run 2"), "{bodies:?}");
         assert_eq!(
             told.take(),
-            [
-                (EventKind::Claimed { attempt: 1 }, true),
-                (EventKind::InProgress, true),
-                (EventKind::Completed, true),
-            ]
+            [(EventKind::Claimed { attempt: 1 }, true), (EventKind::InProgress, true), (EventKind::Completed, true),]
         );
         assert_first(&server.answer(post("k", "x")).await, 201, "run 3");
         assert_eq!(told.take(), [(EventKind::Replayed, true)]);
