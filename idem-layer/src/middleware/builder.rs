@@ -288,7 +288,7 @@ impl<Scope> LayerBuilder<Scope> {
     /// The draft wants the answer to a missing key to link to the route's documentation: name it with
     /// [`documentation`](Self::documentation).
     pub fn ietf(self) -> Self {
-        self.key(key::header("idempotency-key")).key_required().fingerprint(fingerprint::enforced())
+        self.key(key::header("idempotency-key").quoted()).key_required().fingerprint(fingerprint::enforced())
     }
 
     /// By what Stripe documents of its API (<https://docs.stripe.com/api/idempotent_requests>): POST alone is guarded, a key

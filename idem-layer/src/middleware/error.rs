@@ -45,6 +45,32 @@ pub enum LayerError {
     /// The members of a JSON body that a fingerprint is made of are chosen in a way that means nothing.
     #[error("the fingerprint cannot be made: {0}")]
     FingerprintMembers(&'static str),
+    /// Not a template of [`key::path`](super::key::path): it begins with `/`, and each of its segments is either text of a
+    /// path or one `{name}` of letters, digits and `_`, each name once.
+    #[error("`{0}` is not a path template")]
+    PathTemplate(String),
+    /// A template of [`key::path`](super::key::path) that captures nothing: all requests of a route would have one key.
+    #[error("the path template `{0}` captures no segment")]
+    NoCapture(String),
+    /// A name or description without a character.
+    #[error("{0} must not be empty")]
+    EmptyName(&'static str),
+    /// A digest of nothing: all requests of a route would have one key.
+    #[error("a digest needs at least one pointer")]
+    NoPointer,
+    /// [`quoted`](super::KeySource::quoted) on a source that reads no header field.
+    #[error("only the key of a header field can be quoted")]
+    QuotedWithoutHeader,
+    /// A range of [`length`](super::KeySource::length) that is empty, or goes beyond what a key can be.
+    #[error("the length of a key is a range within 1 to 255 bytes")]
+    KeyLength,
+    /// A rule about the text of a key on a source whose keys have none.
+    #[error("the key of a digest has no text that could be checked")]
+    RuleOnDigest,
+    /// [`optional`](super::key::optional) elsewhere than directly in [`all_of`](super::key::all_of), where alone it says
+    /// something.
+    #[error("only a part of `all_of` can be optional")]
+    MisplacedOptional,
     /// A limit that nothing can keep.
     #[error("{0} must be larger than zero")]
     ZeroLimit(&'static str),

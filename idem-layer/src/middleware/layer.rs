@@ -75,7 +75,8 @@ impl Config {
     }
 }
 
-fn path_as_sent(head: &request::Parts) -> &str {
+/// The path that the client asked for.
+pub(super) fn path_as_sent(head: &request::Parts) -> &str {
     // Inside a nested router the request's own path has lost its prefix; the original is kept beside it.
     #[cfg(feature = "axum")]
     if let Some(original) = head.extensions.get::<axum::extract::OriginalUri>() {

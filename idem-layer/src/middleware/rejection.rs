@@ -42,7 +42,7 @@ pub enum RejectionKind {
     KeyMissing,
     /// 400: the request's key is empty, too long, given twice or otherwise none.
     KeyMalformed,
-    /// 400: the key is in the body, and the body is not JSON.
+    /// 400: the key is in the body, and the body is not the JSON or the form that the route reads.
     BodyMalformed,
     /// 400: the body broke off before its end.
     BodyIncomplete,
@@ -228,11 +228,21 @@ impl Rejection {
 
 impl From<ExtractError> for Rejection {
     fn from(error: ExtractError) -> Self {
-        let kind = match error {
-            ExtractError::NotJson => return Self::new(RejectionKind::BodyMalformed),
-            ExtractError::Key(_) | ExtractError::NotAKey => RejectionKind::KeyMalformed,
-        };
-        Self { detail: format!("The request's idempotency key cannot be used: {error}.").into(), ..Self::new(kind) }
+        match error {
+            ExtractError::NotJson => Self::new(RejectionKind::BodyMalformed),
+            ExtractError::NotAForm => Self {
+                detail: "The idempotency key is in the request's body, which is not a well-formed form \
+                         (application/x-www-form-urlencoded). Nothing was executed."
+                    .into(),
+                ..Self::new(RejectionKind::BodyMalformed)
+            },
+            ExtractError::Key(_) | ExtractError::NotAKey | ExtractError::Escape(_) | ExtractError::Unexpected(_) => {
+                Self {
+                    detail: format!("The request's idempotency key cannot be used: {error}.").into(),
+                    ..Self::new(RejectionKind::KeyMalformed)
+                }
+            }
+        }
     }
 }
 
@@ -415,6 +425,7 @@ impl Documentation {
 mod tests {
     use std::collections::HashSet;
 
+    use super::super::key::Expected;
     use super::*;
     use crate::protocol::{KeyError, RecordError};
 
@@ -425,7 +436,10 @@ mod tests {
             (Rejection::key_missing(), 400, "key-missing", None),
             (ExtractError::Key(KeyError::Empty).into(), 400, "key-malformed", None),
             (ExtractError::NotAKey.into(), 400, "key-malformed", None),
+            (ExtractError::Escape("query").into(), 400, "key-malformed", None),
+            (ExtractError::Unexpected(Expected::Uuid).into(), 400, "key-malformed", None),
             (ExtractError::NotJson.into(), 400, "body-malformed", None),
+            (ExtractError::NotAForm.into(), 400, "body-malformed", None),
             (Rejection::body_incomplete(), 400, "body-incomplete", None),
             (Rejection::body_too_large(), 413, "body-too-large", None),
             (Rejection::body_timeout(), 408, "body-timeout", None),
@@ -511,6 +525,26 @@ mod tests {
         assert_eq!(Rejection::gone().on(&settings).to_string(), "410 gone");
         assert_eq!(Rejection::overloaded().on(&settings).retry_after(), Some(Duration::from_secs(7)));
         assert_eq!(Rejection::gone().on(&settings).retry_after(), None);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_key_or_body_is_said_in_full() {
+        let detail = |error: ExtractError| Rejection::from(error).detail.into_owned();
+        let key = |what: &str| format!("The request's idempotency key cannot be used: {what}.");
+        for (error, what) in [
+            (ExtractError::Escape("query"), "the query has a malformed percent escape"),
+            (ExtractError::Escape("path"), "the path has a malformed percent escape"),
+            (Expected::Uuid.into(), "the key must be a UUID"),
+            (Expected::Length(36).into(), "the key must be 36 bytes long"),
+            (Expected::LengthBetween(16, 64).into(), "the key must be 16 to 64 bytes long"),
+            (Expected::Chars("letters and digits").into(), "the key must be made of letters and digits"),
+            (KeyError::Unquoted.into(), "the key is not in double quotes, as an RFC 9651 string is"),
+        ] {
+            assert_eq!(detail(error), key(what));
+        }
+        assert!(detail(ExtractError::NotJson).contains("JSON"));
+        let form = detail(ExtractError::NotAForm);
+        assert!(form.contains("application/x-www-form-urlencoded") && !form.contains("JSON"), "{form}");
     }
 
     #[test]

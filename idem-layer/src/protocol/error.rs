@@ -16,6 +16,9 @@ pub enum KeyError {
     /// Begins like an RFC 9651 string but does not parse as one.
     #[error("the key is not a well-formed string")]
     Malformed,
+    /// A bare value where the RFC 9651 string is asked for.
+    #[error("the key is not in double quotes, as an RFC 9651 string is")]
+    Unquoted,
     /// More than one value where exactly one is expected.
     #[error("the key is given more than once")]
     Repeated,

@@ -181,7 +181,8 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// Appends `bytes` so that the result holds none of the marks that structure a name (`:` `,` `~` `#`), and can be read back.
+/// Appends `bytes` so that the result holds none of the marks that structure a name (`:` `,` `~` `#` `(` `)`), and can be
+/// read back.
 pub(super) fn escape_into(name: &mut String, bytes: &[u8]) {
     for &byte in bytes {
         match byte {

@@ -26,6 +26,8 @@ pub use error::{IdentityError, KeyError, PolicyError, RecordError, SnapshotError
 pub use fingerprint::{Digester, Fingerprint};
 pub use identity::{Identity, KeyHash, Operation, Scope, Target};
 pub use key::Key;
+#[cfg(feature = "http")]
+pub(crate) use key::KeyParts;
 pub use policy::{Policy, PolicyBuilder};
 pub use record::{Completion, Held, NotReplayable, OnLapse, Record, State};
 pub use snapshot::{Content, ResponseSnapshot, Snapshot};
