@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 pub use problem::Problem;
 pub use serve::{SHUTDOWN_LIMIT, serve};
 pub use store::{StoreUrl, StoreUrlError};
-pub use webhook::webhook_answer;
+pub use webhook::acknowledge_what_is_done;
 
 /// An id that nothing else has: the prefix, `_`, and 96 random bits as hexadecimal digits.
 ///

@@ -124,6 +124,39 @@ async fn of_two_hundred_copies_over_two_processes_one_is_executed() {
 }
 
 #[tokio::test]
+async fn with_wait_copies_over_two_processes_all_get_the_answer() {
+    let redis = RedisServer::start();
+    let ledger = Ledger::new();
+    let arguments = ["--store", &redis.url(), "--ledger", &ledger.path(), "--faults", "--wait", "30s"];
+    let (a, b) = (Process::payments(&arguments).await, Process::payments(&arguments).await);
+    let clients = [a.client(), b.client()];
+    let mut sending = JoinSet::new();
+    for i in 0..60 {
+        sending.spawn(pay(clients[i % 2], "k-1").header("x-fault", "before=100").send());
+    }
+    let replies = sending.join_all().await;
+    assert!(replies.iter().all(|reply| reply.status == 201 && reply.body == replies[0].body), "{replies:?}");
+    assert_eq!(replies.iter().filter(|reply| !reply.replayed()).count(), 1);
+    assert_eq!(ledger.effects().len(), 1);
+
+    // The owner dies: exactly one of those who wait in the other process takes over when its lease lapses.
+    let short = [&arguments[..], &["--lease", "300ms"]].concat();
+    let (mut dying, heir) = (Process::payments(&short).await, Process::payments(&short).await);
+    let first = tokio::spawn(pay(dying.client(), "k-2").header("x-fault", "after=60000").try_send());
+    ledger.effects_reach(2).await;
+    let waiting: Vec<_> = (0..8).map(|_| tokio::spawn(pay(heir.client(), "k-2").send())).collect();
+    dying.kill9().await;
+    assert!(first.await.unwrap().is_err());
+    let mut fresh = 0;
+    for reply in waiting {
+        let reply = reply.await.unwrap();
+        assert_eq!(reply.status, 201, "{reply:?}");
+        fresh += usize::from(!reply.replayed());
+    }
+    assert_eq!((fresh, ledger.effects().len()), (1, 3));
+}
+
+#[tokio::test]
 async fn after_a_kill_at_least_once_runs_a_second_attempt_and_says_so() {
     let redis = RedisServer::start();
     let ledger = Ledger::new();

@@ -41,9 +41,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use idem_examples::{StoreUrl, log_to_stderr, serve, webhook_answer};
+use idem_examples::{StoreUrl, log_to_stderr, serve};
 use idem_layer::guard::Guard;
-use idem_layer::middleware::{Idempotency, IdempotencyLayer, fingerprint, key};
+use idem_layer::middleware::{Idempotency, IdempotencyLayer, Repeats, key};
 use idem_layer::protocol::Policy;
 
 /// Longer than a channel goes on resending a message, history synchronised after a restart included.
@@ -59,9 +59,9 @@ async fn main() -> anyhow::Result<()> {
     // The instance is part of the key, so the channel as a whole may be one scope.
     let layer = IdempotencyLayer::builder(guard.clone(), "wecom.message")
         .unscoped()
+        .webhook()
         .key(key::all_of([key::json("/instance_guid"), key::json("/MsgId")]))
-        .fingerprint(fingerprint::observed())
-        .on_rejection(webhook_answer(acknowledgement))
+        .repeats(Repeats::acknowledge(acknowledgement()))
         .build()?;
     let app = Router::new()
         .route("/webhooks/wecom", post(message).layer(layer))

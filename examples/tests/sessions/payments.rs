@@ -416,3 +416,80 @@ async fn what_cannot_be_opened_is_named() {
     assert_eq!(ledger.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&ledger.stderr).contains("cannot append to the ledger"));
 }
+
+#[tokio::test]
+async fn a_report_is_a_stream_of_three_events_and_is_not_run_again() {
+    let service = start(&[]).await;
+    let client = service.client();
+    refused(&client.post("/reports").send().await, 400, "key-missing");
+
+    let report = || client.post("/reports").key("r-1");
+    let first = report().send().await;
+    assert_eq!((first.status.as_u16(), first.header("content-type")), (200, Some("text/event-stream")));
+    assert_eq!(first.text().matches("event: part\n").count(), 3, "{}", first.text());
+    let repeat = report().send().await;
+    refused(&repeat, 409, "not-replayable");
+
+    let recorded = effects(&client).await;
+    assert_eq!(recorded.len(), 1);
+    assert_eq!((&recorded[0]["kind"], &recorded[0]["key"]), (&"report".into(), &"r-1".into()));
+    assert!(first.text().contains(recorded[0]["id"].as_str().unwrap()));
+}
+
+#[tokio::test]
+async fn a_form_is_a_callback_with_its_key_in_a_field() {
+    let service = start(&["--faults"]).await;
+    let client = service.client();
+    let form = |body: &str| {
+        client.post("/forms").header("content-type", "application/x-www-form-urlencoded").body(body.to_owned())
+    };
+    let (sent, resent) = ("notify_id=n%2D1&sent=1", "sent=2&notify_id=n-1");
+    for (body, replayed) in [(sent, false), (sent, true), (resent, true), ("notify_id=n+1", false)] {
+        let reply = form(body).send().await;
+        assert_eq!((reply.status.as_u16(), reply.text(), reply.replayed()), (200, "success", replayed), "{body}");
+    }
+    let keys: Vec<_> =
+        effects(&client).await.into_iter().map(|effect| (effect["kind"].clone(), effect["key"].clone())).collect();
+    assert_eq!(keys, [("form".into(), "n-1".into()), ("form".into(), "n 1".into())]);
+
+    for (body, code) in [
+        ("", "key-missing"),
+        ("other=1", "key-missing"),
+        ("notify_id=", "key-malformed"),
+        ("notify_id=1&notify_id=1", "key-malformed"),
+        ("notify_id=%zz", "body-malformed"),
+    ] {
+        refused(&form(body).send().await, 400, code);
+    }
+
+    // While the first runs, it is told to come back; and its answer is kept whatever it was.
+    let first = tokio::spawn(form("notify_id=2").header("x-fault", "after=1000").send());
+    effect_appears(&client, 3).await;
+    refused(&form("notify_id=2").send().await, 503, "in-progress");
+    assert_eq!(first.await.unwrap().text(), "success");
+    let large = form("notify_id=3").header("x-fault", "size=2000000").send().await;
+    assert_eq!(large.body.len(), 2_000_000);
+    assert_eq!(form("notify_id=3").send().await.text(), "success");
+}
+
+#[tokio::test]
+async fn with_wait_every_copy_gets_the_answer_of_the_first() {
+    let service = start(&["--wait", "30s", "--faults"]).await;
+    let client = service.client();
+    let copies: Vec<_> =
+        (0..20).map(|_| tokio::spawn(pay(&client, "k-1").header("x-fault", "before=50").send())).collect();
+    let mut replies = Vec::new();
+    for copy in copies {
+        replies.push(copy.await.unwrap());
+    }
+    assert!(replies.iter().all(|reply| reply.status == 201 && reply.body == replies[0].body), "{replies:?}");
+    assert_eq!(replies.iter().filter(|reply| !reply.replayed()).count(), 1);
+    assert_eq!(effects(&client).await.len(), 1);
+
+    // Another payment under the same key is not kept waiting.
+    let slow = tokio::spawn(pay(&client, "k-2").header("x-fault", "after=1000").send());
+    effect_appears(&client, 2).await;
+    let other = json!({"order_no": "A-1", "amount": 1, "currency": "EUR"});
+    refused(&client.post("/payments").key("k-2").json(&other).send().await, 422, "mismatch");
+    assert_eq!(slow.await.unwrap().status, 201);
+}

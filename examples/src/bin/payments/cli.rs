@@ -9,7 +9,7 @@ use idem_layer::protocol::Policy;
 
 pub(crate) const USAGE: &str = "\
 usage: payments [--listen ADDR] [--store URL] [--guarantee at-least-once|at-most-once] [--ledger FILE]
-                [--lease DUR] [--retention DUR] [--faults]
+                [--lease DUR] [--retention DUR] [--wait DUR] [--faults]
 
   --listen ADDR      where to listen, port 0 for a free one         default 127.0.0.1:3000
   --store URL        memory: or redis://HOST:PORT[/DB]              default memory:
@@ -17,6 +17,7 @@ usage: payments [--listen ADDR] [--store URL] [--guarantee at-least-once|at-most
   --ledger FILE      append effects to this file                    default: kept in memory
   --lease DUR        how long a claim outlives a dead owner         default 30s
   --retention DUR    how long a completed request is replayed       default 24h
+  --wait DUR         how long a repeat waits for the first to end   default: not at all
   --faults           obey the header x-fault
 DUR is a number with a unit, such as 500ms, 2s or 24h.";
 
@@ -53,6 +54,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Optio
     };
     let mut lease = options.policy.lease();
     let mut retention = options.policy.retention();
+    let mut wait = None;
 
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
@@ -61,7 +63,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Optio
             _ => (argument.as_str(), None),
         };
         let with_value =
-            matches!(flag, "--listen" | "--store" | "--guarantee" | "--ledger" | "--lease" | "--retention");
+            matches!(flag, "--listen" | "--store" | "--guarantee" | "--ledger" | "--lease" | "--retention" | "--wait");
         let value = match inline {
             Some(_) if !with_value => return Err(format!("unknown argument `{argument}`")),
             Some(value) => value,
@@ -77,22 +79,26 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Optio
             "--ledger" => options.ledger = Some(value.into()),
             "--lease" => lease = humantime::parse_duration(&value).map_err(|why| wrong(&why))?,
             "--retention" => retention = humantime::parse_duration(&value).map_err(|why| wrong(&why))?,
+            "--wait" => wait = Some(humantime::parse_duration(&value).map_err(|why| wrong(&why))?),
             "--faults" => options.faults = true,
             "--help" | "-h" => return Ok(None),
             _ => return Err(format!("unknown argument `{argument}`")),
         }
     }
-    options.policy = policy(lease, retention)?;
+    options.policy = policy(lease, retention, wait)?;
     Ok(Some(options))
 }
 
 /// A lease longer than the usual run ceiling raises it: whoever asks for such a lease expects runs that long.
-fn policy(lease: Duration, retention: Duration) -> Result<Policy, String> {
+fn policy(lease: Duration, retention: Duration, wait: Option<Duration>) -> Result<Policy, String> {
     let run_ceiling = Policy::default().run_ceiling().max(lease);
-    let policy = Policy::builder().lease(lease).retention(retention).run_ceiling(run_ceiling).build();
-    policy.map_err(|why| {
-        let (lease, retention) = (humantime::format_duration(lease), humantime::format_duration(retention));
-        format!("--lease {lease} with --retention {retention}: {why}")
+    let mut policy = Policy::builder().lease(lease).retention(retention).run_ceiling(run_ceiling);
+    if let Some(wait) = wait {
+        policy = policy.wait(wait);
+    }
+    policy.build().map_err(|why| {
+        let [lease, retention, wait] = [lease, retention, wait.unwrap_or_default()].map(humantime::format_duration);
+        format!("--lease {lease} with --retention {retention} and --wait {wait}: {why}")
     })
 }
 
@@ -129,13 +135,14 @@ mod tests {
         assert_eq!(options.ledger, None);
         assert_eq!(options.policy.lease(), Duration::from_secs(30));
         assert_eq!(options.policy.retention(), Duration::from_secs(24 * 3600));
+        assert_eq!(options.policy.wait(), None);
         assert!(!options.faults);
     }
 
     #[test]
     fn every_flag_is_heard_with_a_space_or_an_equals_sign() {
         let line = "--listen [::1]:0 --store=redis://localhost:6379/2 --guarantee at-most-once --ledger /tmp/l=1.jsonl \
-                    --lease=500ms --retention 1h --faults";
+                    --lease=500ms --retention 1h --wait 2s --faults";
         let options = parsed(line).unwrap().unwrap();
         assert_eq!(options.listen, "[::1]:0");
         assert_eq!(options.store.to_string(), "redis://localhost:6379/2");
@@ -143,6 +150,7 @@ mod tests {
         assert_eq!(options.ledger, Some("/tmp/l=1.jsonl".into()));
         assert_eq!(options.policy.lease(), Duration::from_millis(500));
         assert_eq!(options.policy.retention(), Duration::from_secs(3600));
+        assert_eq!(options.policy.wait(), Some(Duration::from_secs(2)));
         assert!(options.faults);
         assert!(parsed("--help").unwrap().is_none());
     }
@@ -164,6 +172,8 @@ mod tests {
             ("--lease soon", "--lease `soon`"),
             ("--lease 0s", "--lease 0s"),
             ("--retention 0s", "--retention 0s"),
+            ("--wait long", "--wait `long`"),
+            ("--wait 0s", "--wait 0s"),
             ("--faults=yes", "unknown argument `--faults=yes`"),
             ("--verbose", "unknown argument `--verbose`"),
             ("serve", "unknown argument `serve`"),

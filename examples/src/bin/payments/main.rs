@@ -39,7 +39,9 @@
 //! | `POST /payments` | `Idempotency-Key`, optional | caller |
 //! | `POST /refunds` | `Idempotency-Key`, required | caller |
 //! | `POST /orders` | JSON `/request_id`, required | caller |
+//! | `POST /reports` | `Idempotency-Key`, required; answers an event stream | caller |
 //! | `POST /callbacks/pay` | JSON `/order_no` and `/event_type`, required | caller |
+//! | `POST /forms` | form field `notify_id`, required | caller |
 //! | `POST /webhooks/wecom` | JSON `/instance_guid` and `/MsgId`, optional | caller |
 //! | `GET /ledger`, `GET /healthz` | | |
 //!

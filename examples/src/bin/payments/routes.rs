@@ -1,19 +1,24 @@
 //! The routes, each with the key that its callers send.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
 use axum::body::Bytes;
 use axum::extract::{FromRef, FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::from_fn;
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use idem_examples::{Problem, new_id, webhook_answer};
+use idem_examples::{Problem, acknowledge_what_is_done, new_id};
 use idem_layer::guard::Guard;
-use idem_layer::middleware::{Idempotency, IdempotencyLayer, LayerError, fingerprint, key, scope};
+use idem_layer::middleware::{Idempotency, IdempotencyLayer, LayerError, key, scope};
 
 use crate::auth::{Principal, authenticate};
 use crate::faults::{Faults, Obey};
@@ -33,22 +38,31 @@ pub(crate) fn router(guard: &Guard, ledger: Ledger, faults: bool) -> Result<Rout
     let refunds = layer("refunds.create").key_required().build()?;
     let orders = layer("orders.create").key(key::json("/request_id")).key_required().build()?;
     let callbacks = layer("callbacks.pay")
+        .webhook()
         .key(key::all_of([key::json("/order_no"), key::json("/event_type")]))
         .key_required()
-        .fingerprint(fingerprint::observed())
-        .on_rejection(webhook_answer(success))
+        .on_rejection(acknowledge_what_is_done(success))
+        .build()?;
+    let forms = layer("callbacks.form")
+        .webhook()
+        .key(key::form("notify_id"))
+        .key_required()
+        .on_rejection(acknowledge_what_is_done(success))
         .build()?;
     let wecom = layer("wecom.message")
+        .webhook()
         .key(key::all_of([key::json("/instance_guid"), key::json("/MsgId")]))
-        .fingerprint(fingerprint::observed())
-        .on_rejection(webhook_answer(status_success))
+        .on_rejection(acknowledge_what_is_done(status_success))
         .build()?;
+    let reports = layer("reports.create").key_required().build()?;
 
     let guarded = Router::new()
         .route("/payments", post(create_payment).layer(payments))
         .route("/refunds", post(create_refund).layer(refunds))
         .route("/orders", post(create_order).layer(orders))
         .route("/callbacks/pay", post(payment_callback).layer(callbacks))
+        .route("/forms", post(form_callback).layer(forms))
+        .route("/reports", post(create_report).layer(reports))
         .route("/webhooks/wecom", post(wecom_message).layer(wecom))
         .route_layer(from_fn(authenticate));
     Ok(Router::new()
@@ -130,6 +144,48 @@ async fn payment_callback(State(app): State<App>, run: Run, body: Bytes) -> Resu
     };
     take_effect(&app.ledger, &run.faults, &effect).await?;
     Ok(run.faults.answer(success()))
+}
+
+/// The same from a provider that sends forms.
+async fn form_callback(State(app): State<App>, run: Run, _: Bytes) -> Result<Response, Problem> {
+    let effect = Effect {
+        kind: "form",
+        id: new_id("fm"),
+        key: run.key,
+        order_no: None,
+        attempt: run.attempt,
+        details: Map::new(),
+    };
+    take_effect(&app.ledger, &run.faults, &effect).await?;
+    Ok(run.faults.answer(success()))
+}
+
+/// A report, told event by event. Its effect is over before the first one: a stream is not kept, and a repeat does not run.
+async fn create_report(State(app): State<App>, run: Run, _: Bytes) -> Result<Response, Problem> {
+    let id = new_id("rep");
+    let effect = Effect {
+        kind: "report",
+        id: id.clone(),
+        key: run.key,
+        order_no: None,
+        attempt: run.attempt,
+        details: Map::new(),
+    };
+    take_effect(&app.ledger, &run.faults, &effect).await?;
+    let events = stream::unfold(1, move |part| {
+        let id = id.clone();
+        async move {
+            if part > 3 {
+                return None;
+            }
+            if part > 1 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            let event = Event::default().event("part").data(json!({ "report_id": id, "part": part }).to_string());
+            Some((Ok::<_, Infallible>(event), part + 1))
+        }
+    });
+    Ok(Sse::new(events).into_response())
 }
 
 /// A message from a WeCom channel. One without ids cannot be told from another: it is acknowledged and does nothing.

@@ -410,6 +410,7 @@ fn no_key_is_in_an_answer_or_a_debug_text() {
     assert!(shown.contains("header(x-key).quoted() a UUID"), "{shown}");
 }
 
+#[expect(clippy::reversed_empty_ranges, reason = "the mistake that is shown")]
 #[test]
 fn each_mistake_of_a_description_has_an_error_of_its_own() {
     for (source, mistake) in [
