@@ -205,7 +205,7 @@ async fn twenty_parallel_calls_that_wait_run_once_and_all_get_the_value_over_red
 
 async fn all_get_the_value(guard: Guard) {
     let waiting = Arc::new(Semaphore::new(0));
-    let policy = Policy::builder().wait(Duration::from_secs(60)).build().unwrap();
+    let policy = Policy::builder().wait(Duration::from_secs(60)).build().expect("a policy");
     let guard = guard.with_policy(policy).observed_by({
         let waiting = waiting.clone();
         move |event: &Event<'_>| waiting.add_permits(usize::from(event.kind == EventKind::Waiting))
@@ -216,10 +216,10 @@ async fn all_get_the_value(guard: Guard) {
         let shop = shop.clone();
         calls.spawn(async move { shop.pay_slowly("o-1").await });
     }
-    let _others = waiting.acquire_many(19).await.unwrap();
+    let _others = waiting.acquire_many(19).await.expect("never closed");
     shop.go_on.notify_one();
     for value in calls.join_all().await {
-        assert_eq!(value.unwrap(), 1);
+        assert_eq!(value.expect("the value"), 1);
     }
     assert_eq!(shop.runs.count(), 1);
 }

@@ -131,6 +131,27 @@ async fn an_end_between_the_answer_and_the_waiting_is_not_missed() {
     assert_eq!(bench.now().since(asked), delay);
 }
 
+/// The same in real threads, at whatever moment the run ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whenever_a_run_ends_all_who_wait_for_it_are_woken() {
+    let patient = policy().wait(WAIT).store_call(CEILING);
+    let bench = with(bench(Guard::at_least_once), patient);
+    bench.store.always(Verb::Read, Fault::Hang);
+    for round in 0..500 {
+        let identity = keyed(format!("k-{round}"));
+        let Ok(Admission::Claimed(claim)) = bench.guard.claim(identity.clone()).await else { panic!("a claim") };
+        let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(bench.guard.claim(identity.clone()))).collect();
+        for _ in 0..round % 7 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(claim.complete(&1).await, Settled::Stored);
+        for waiting in waiting {
+            let woken = timeout(WAIT / 2, repeat(waiting)).await;
+            assert_eq!(woken.expect("woken by the end, not by the end of the wait"), value("1"));
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn when_the_first_releases_exactly_one_takes_over_and_the_others_get_its_outcome() {
     let bench = blind(Guard::at_most_once);
