@@ -68,6 +68,7 @@ impl From<Completion> for Repeat {
     fn from(completion: Completion) -> Self {
         match completion {
             Completion::Replayable(snapshot) => Self::Replay(snapshot),
+            Completion::NotReplayable(NotReplayable::Gone) => Self::Gone,
             Completion::NotReplayable(why) => Self::NotReplayable(why),
         }
     }
