@@ -71,6 +71,7 @@
 //! - The user of the connection needs `SET`, `GET`, `GETRANGE`, `PTTL`, `DEL`, `EVAL` and `EVALSHA`, on the prefix's keys.
 //! - Keys show operation, scope and key to whoever may read the server's keys. Values hold the stored responses, as they are.
 
+mod apart;
 mod connection;
 mod fault;
 mod layout;
