@@ -18,7 +18,7 @@ if as_seen then
         redis.call('SET', KEYS[2], snapshot, 'PX', replays)
     end
     if record == '' then
-        redis.call('DEL', key)
+        redis.call('DEL', key, KEYS[2])
     elseif lives == '' then
         redis.call('SET', key, record)
     else
