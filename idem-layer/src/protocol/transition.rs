@@ -147,7 +147,8 @@ pub struct Settle {
 /// How a claim ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// It took effect: repeats get the outcome for `retention`, and learn that it is gone for `remember` after that.
+    /// It took effect: repeats get the outcome for `retention`, and learn that it is gone for `remember` after that. The store
+    /// drops the outcome when `retention` is over.
     Complete {
         /// What repeats get.
         completion: Completion,

@@ -110,6 +110,9 @@ pub trait Store: Send + Sync + 'static {
     /// *Precondition*: the ticket came from this store. *Atomicity*: one conditional write; [`Owned::Lost`] wrote nothing.
     /// *Clock*: the store's; the new lease counts from when the store applies it. *A repeated command* is done again.
     ///
+    /// A store without room for the progress fails as [`StoreErrorKind::Full`]: the claim then stands as it was, with the lease
+    /// and the progress that it had, and can be renewed without.
+    ///
     /// # Errors
     ///
     /// As [`acquire`](Store::acquire).
