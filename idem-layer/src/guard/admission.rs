@@ -68,6 +68,7 @@ impl From<Completion> for Repeat {
     fn from(completion: Completion) -> Self {
         match completion {
             Completion::Replayable(snapshot) => Self::Replay(snapshot),
+            Completion::NotReplayable(NotReplayable::Gone) => Self::Gone,
             Completion::NotReplayable(why) => Self::NotReplayable(why),
         }
     }
@@ -235,5 +236,20 @@ impl Answer {
 
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.admission, Admission::Repeat(Repeat::Busy { .. }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wrong order: A stalls, B takes over and completes, B's outcome outlives its retention, A completes and is told what
+    /// is stored.
+    #[test]
+    fn what_is_left_of_an_outcome_is_gone_to_a_stale_owner() {
+        let gone = Completion::NotReplayable(NotReplayable::Gone);
+        assert_eq!(Repeat::from(gone), Repeat::Gone);
+        let too_large = Completion::NotReplayable(NotReplayable::TooLarge);
+        assert_eq!(Repeat::from(too_large), Repeat::NotReplayable(NotReplayable::TooLarge));
     }
 }

@@ -101,6 +101,8 @@ pub enum NotReplayable {
     Unencodable,
     /// The response broke off after its handler had said that it took effect.
     BrokenOff,
+    /// It was kept for its retention, which is over: only the identity is still remembered.
+    Gone,
 }
 
 /// Why a record is held.
@@ -150,6 +152,16 @@ impl Record {
             State::Completed { remember_ms, .. } => Duration::from_millis(remember_ms),
             State::Freed | State::Held(_) => Duration::ZERO,
         }
+    }
+
+    /// What is left of the record when its outcome replays no longer: the identity outlives the outcome. A completed record
+    /// without its snapshot ([`NotReplayable::Gone`]); any other as it is.
+    #[must_use]
+    pub fn without_snapshot(mut self) -> Self {
+        if let State::Completed { completion: completion @ Completion::Replayable(_), .. } = &mut self.state {
+            *completion = Completion::NotReplayable(NotReplayable::Gone);
+        }
+        self
     }
 
     /// Bytes that the record carries beyond its fixed fields.
@@ -311,6 +323,7 @@ mod tests {
             (record(State::Freed, None), "46", "0001"),
             (record(completed(Completion::Replayable(snapshot)), None), "43", "01020005736e6170"),
             (record(completed(Completion::NotReplayable(NotReplayable::Stream)), None), "43", "0002010105"),
+            (record(completed(Completion::NotReplayable(NotReplayable::Gone)), None), "43", "0002010605"),
             (record(State::Held(Held::because("why")), None), "48", "00030203776879"),
         ];
         for (record, state, tail) in golden {
@@ -344,6 +357,22 @@ mod tests {
         assert_eq!(Record::decode(&bytes.slice(..bytes.len() - 1), &identity()), Err(RecordError::Damaged));
         let longer = [&bytes[..], b"x"].concat();
         assert_eq!(Record::decode(&longer.into(), &identity()), Err(RecordError::Damaged));
+    }
+
+    #[test]
+    fn an_identity_outlives_its_outcome_alone() {
+        let snapshot = Snapshot::from_bytes(Bytes::from_static(b"snap"));
+        let before = record(completed(Completion::Replayable(snapshot)), None);
+        let after = record(completed(Completion::NotReplayable(NotReplayable::Gone)), None);
+        assert_eq!(before.without_snapshot(), after);
+        for other in [
+            record(State::InFlight { on_lapse: OnLapse::Hold }, Some(b"step")),
+            record(State::Freed, Some(b"step")),
+            record(completed(Completion::NotReplayable(NotReplayable::Stream)), None),
+            record(State::Held(Held::Lapsed), None),
+        ] {
+            assert_eq!(other.clone().without_snapshot(), other);
+        }
     }
 
     #[test]

@@ -147,7 +147,8 @@ pub struct Settle {
 /// How a claim ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// It took effect: repeats get the outcome for `retention`, and learn that it is gone for `remember` after that.
+    /// It took effect: repeats get the outcome for `retention`, and learn that it is gone for `remember` after that. The store
+    /// drops the outcome when `retention` is over.
     Complete {
         /// What repeats get.
         completion: Completion,
@@ -238,6 +239,17 @@ pub struct Seen {
     pub record: Record,
     /// Which part of its life it is in.
     pub phase: Phase,
+}
+
+impl Seen {
+    /// A record as it was read, in this part of its life. Behind its replay time a completed one is seen
+    /// [without its snapshot](Record::without_snapshot), whether or not the store has dropped that yet.
+    pub fn new(record: Record, phase: Phase) -> Self {
+        match phase {
+            Phase::Active { .. } => Self { record, phase },
+            Phase::Tail => Self { record: record.without_snapshot(), phase },
+        }
+    }
 }
 
 /// The two parts of a record's life, by the store's clock.
@@ -472,12 +484,13 @@ fn settled(record: &Record, settle: &Settle) -> Write {
     }
 }
 
-/// Whether the record is in the state that the settlement would bring it into. The outcome counts: an operator may have
-/// completed the claim with another one, which then is the one to send.
+/// Whether the record is in the state that the settlement would bring it into. The outcome counts, as long as it is known: an
+/// operator may have completed the claim with another one, which then is the one to send.
 fn is_settled_so(state: &State, settlement: &Settlement) -> bool {
     match (state, settlement) {
         (State::Completed { completion: stored, .. }, Settlement::Complete { completion, .. }) => {
-            stored == completion || *stored == Completion::NotReplayable(NotReplayable::NoRoom)
+            use NotReplayable::{Gone, NoRoom};
+            stored == completion || matches!(stored, Completion::NotReplayable(NoRoom | Gone))
         }
         (State::Held(_), Settlement::Hold { .. }) | (State::Freed, Settlement::Release) => true,
         _ => false,

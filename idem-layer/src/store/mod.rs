@@ -29,12 +29,12 @@
 //!     fn step(&self, identity: &Identity, command: &Command) -> Answer {
 //!         let mut records = self.records.lock().unwrap();
 //!         let now = self.clock.now();
-//!         let seen = records.get(identity.digest()).map(|(record, active_until)| Seen {
-//!             record: record.clone(),
-//!             phase: match active_until.map_or(Duration::MAX, |until| until.since(now)) {
+//!         let seen = records.get(identity.digest()).map(|(record, active_until)| {
+//!             let phase = match active_until.map_or(Duration::MAX, |until| until.since(now)) {
 //!                 Duration::ZERO => Phase::Tail,
 //!                 left => Phase::Active { left },
-//!             },
+//!             };
+//!             Seen::new(record.clone(), phase)
 //!         });
 //!         let step = transition(seen.as_ref(), identity, command);
 //!         match step.write {
@@ -110,6 +110,9 @@ pub trait Store: Send + Sync + 'static {
     /// *Precondition*: the ticket came from this store. *Atomicity*: one conditional write; [`Owned::Lost`] wrote nothing.
     /// *Clock*: the store's; the new lease counts from when the store applies it. *A repeated command* is done again.
     ///
+    /// A store without room for the progress fails as [`StoreErrorKind::Full`]: the claim then stands as it was, with the lease
+    /// and the progress that it had, and can be renewed without.
+    ///
     /// # Errors
     ///
     /// As [`acquire`](Store::acquire).
@@ -120,6 +123,9 @@ pub trait Store: Send + Sync + 'static {
     /// *Precondition*: the ticket came from this store. *Atomicity*: one conditional write; [`Owned::Lost`] wrote nothing. A
     /// lapsed or held claim can still be settled by its token. *Clock*: the store's; retention counts from when the store
     /// applies it. *A repeated command* is answered [`Owned::Done`] and changes nothing.
+    ///
+    /// Where the identity is remembered behind the retention, it outlives the outcome: the store drops the snapshot when the
+    /// retention is over and keeps [what is left](crate::protocol::Record::without_snapshot).
     ///
     /// A store without room for the snapshot completes the record as
     /// [`NotReplayable::NoRoom`](crate::protocol::NotReplayable::NoRoom) instead of failing.

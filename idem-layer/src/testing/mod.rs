@@ -137,6 +137,11 @@ macro_rules! store_tests {
             an_expired_key_starts_afresh
             a_freed_key_is_remembered_from_its_release
             a_replay_that_is_over_is_gone_and_then_forgotten
+            an_identity_outlives_its_outcome
+            a_completion_without_snapshot_is_remembered_too
+            a_late_owner_of_a_gone_outcome_changes_nothing
+            a_repeated_complete_puts_off_no_end
+            a_stale_owner_neither_replaces_nor_prolongs_an_outcome
             a_held_key_stays_for_ever
             a_held_key_with_a_limit_is_let_go
 

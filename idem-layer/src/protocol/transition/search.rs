@@ -275,8 +275,8 @@ impl Search {
         let later = match &self.records[stored] {
             Some(record) if record.for_ever => stored,
             Some(record) if record.phase != Phase::Tail && record.record.tail() > Duration::ZERO => {
-                let lapsed = Stored { phase: Phase::Tail, ..record.clone() };
-                self.number(Some(lapsed))
+                let Seen { record, phase } = Seen::new(record.record.clone(), Phase::Tail);
+                self.number(Some(Stored { record, phase, for_ever: false }))
             }
             Some(_) | None => World::EMPTY,
         };
@@ -492,7 +492,8 @@ fn check_done(command: &Command, after: Option<&Record>, context: impl Fn() -> S
         Command::Renew(_) => matches!(state, Some(State::InFlight { .. })),
         Command::Settle(settle) => match &settle.settlement {
             Settlement::Complete { completion: told, .. } => {
-                matches!(state, Some(State::Completed { completion, .. }) if completion == told)
+                let gone = Completion::NotReplayable(NotReplayable::Gone);
+                matches!(state, Some(State::Completed { completion, .. }) if [told, &gone].contains(&completion))
             }
             Settlement::Release => matches!(state, None | Some(State::Freed)),
             Settlement::Abandon => matches!(state, Some(State::InFlight { .. } | State::Held(Held::Lapsed))),

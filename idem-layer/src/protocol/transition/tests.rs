@@ -45,6 +45,12 @@ fn completed(token: Token) -> Record {
     record(token, State::Completed { completion: outcome(), remember_ms: 7 })
 }
 
+/// What is left of it behind its replay time.
+fn gone(token: Token) -> Record {
+    let completion = Completion::NotReplayable(NotReplayable::Gone);
+    record(token, State::Completed { completion, remember_ms: 7 })
+}
+
 fn held(token: Token, held: Held) -> Record {
     record(token, State::Held(held))
 }
@@ -64,7 +70,7 @@ fn live(record: Record) -> Option<Seen> {
 }
 
 fn over(record: Record) -> Option<Seen> {
-    Some(Seen { record, phase: Phase::Tail })
+    Some(Seen::new(record, Phase::Tail))
 }
 
 fn ask(on_lapse: OnLapse) -> Acquire {
@@ -441,6 +447,15 @@ fn settle_follows_the_table() {
         ),
         row("repeated complete", live(completed(MINE)), complete(), done(), Write::Keep),
         row("repeated complete, past its replay time", over(completed(MINE)), complete(), done(), Write::Keep),
+        row(
+            "complete otherwise, past its replay time",
+            over(completed(MINE)),
+            other_outcome.clone(),
+            done(),
+            Write::Keep,
+        ),
+        row("complete, gone by another", over(completed(OTHERS)), complete(), lost(gone(OTHERS)), Write::Keep),
+        row("release, gone", over(completed(MINE)), Settlement::Release, lost(gone(MINE)), Write::Keep),
         row("repeated complete that found no room", live(no_room()), complete(), done(), Write::Keep),
         row("repeated hold", live(held(MINE, Held::because("so"))), hold(), done(), Write::Keep),
         row("repeated release, attempt 1", None, Settlement::Release, done(), Write::Keep),

@@ -42,6 +42,8 @@ use self::shard::Shard;
 ///    refused; the claim then stays as it was.
 /// 4. Every command drops a bounded number of expired records of its shard, more than it can add, so that memory follows
 ///    the load without a sweep. An idle store keeps expired records until its next commands.
+/// 5. Where an identity is remembered behind its retention, it outlives its snapshot: that is dropped in the same way when
+///    the retention is over, and is never given out again. What is left takes a few hundred bytes, as a claim does.
 ///
 /// Deployment: another process, or the same one after a restart, knows nothing of these records. Behind a load balancer,
 /// or where a repeat may come after a deploy, use a store that is shared.
@@ -127,7 +129,8 @@ impl Inspect for MemoryStore {
 struct NoRoom;
 
 impl Inner {
-    /// How many expired records a command drops. Two are enough to be faster than claims are made.
+    /// How many expired records, and snapshots that outlived their retention, a command drops. Two are enough to be faster
+    /// than claims are made and settled.
     const DROPPED_PER_COMMAND: usize = 4;
 
     fn new(clock: Clock, room: Room, shards: usize) -> Self {

@@ -2,7 +2,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::protocol::{Held, Life, Phase, Record, Seen, State};
+use crate::protocol::{Completion, Held, Life, Phase, Record, Seen, State};
 
 type Digest = [u8; 32];
 
@@ -11,8 +11,8 @@ type Digest = [u8; 32];
 pub(super) struct Shard {
     /// With the standard library's keyed hasher: callers choose keys, so the digest alone would let them choose buckets.
     entries: HashMap<Digest, Entry>,
-    /// Exactly one for each entry that expires.
-    expiries: BTreeSet<(Moment, Digest)>,
+    /// When something of an entry is to be dropped next. Exactly one for each entry that expires.
+    ends: BTreeSet<(Moment, Digest)>,
 }
 
 struct Entry {
@@ -25,6 +25,17 @@ struct Entry {
 struct Times {
     active_until: Moment,
     expires: Moment,
+}
+
+impl Entry {
+    /// When something of it ends: its snapshot, where the identity is remembered for longer, or all of it.
+    fn ends(&self) -> Option<Moment> {
+        self.times.map(|times| if self.has_snapshot() { times.active_until } else { times.expires })
+    }
+
+    fn has_snapshot(&self) -> bool {
+        matches!(self.record.state, State::Completed { completion: Completion::Replayable(_), .. })
+    }
 }
 
 impl Shard {
@@ -58,7 +69,7 @@ impl Shard {
             Some(times) if times.active_until <= now => Phase::Tail,
             Some(times) => Phase::Active { left: times.active_until.since(now) },
         };
-        Some(Seen { record: record.clone(), phase })
+        Some(Seen::new(record.clone(), phase))
     }
 
     pub(super) fn put(&mut self, record: Record, life: Life, now: Moment) {
@@ -70,32 +81,52 @@ impl Shard {
                 Some(Times { active_until, expires: active_until.plus(tail) })
             }
         };
-        self.expiries.extend(times.map(|times| (times.expires, digest)));
-        let Some(before) = self.entries.insert(digest, Entry { record, times }) else { return };
-        let before = before.times.map(|times| times.expires);
-        if before != times.map(|times| times.expires) {
-            before.map(|expires| self.expiries.remove(&(expires, digest)));
+        self.insert(digest, Entry { record, times });
+    }
+
+    fn insert(&mut self, digest: Digest, entry: Entry) {
+        let ends = entry.ends();
+        self.ends.extend(ends.map(|ends| (ends, digest)));
+        let Some(before) = self.entries.insert(digest, entry) else { return };
+        if before.ends() != ends {
+            before.ends().map(|ends| self.ends.remove(&(ends, digest)));
         }
     }
 
     /// Drops the record; returns what it took.
     pub(super) fn remove(&mut self, digest: &Digest) -> usize {
         let Some(entry) = self.entries.remove(digest) else { return 0 };
-        entry.times.map(|times| self.expiries.remove(&(times.expires, *digest)));
+        entry.ends().map(|ends| self.ends.remove(&(ends, *digest)));
         self.shrink();
         Self::bytes_for(&entry.record)
     }
 
-    /// Drops up to `limit` records that have expired, the oldest first; returns what they took.
+    /// Drops up to `limit` records that have expired, and snapshots whose replay time is over, the oldest first; returns what
+    /// they took.
     pub(super) fn drop_expired(&mut self, now: Moment, limit: usize) -> usize {
         let mut bytes = 0;
         for _ in 0..limit {
-            let Some(&(expires, digest)) = self.expiries.first() else { break };
-            if expires > now {
+            let Some(&(ends, digest)) = self.ends.first() else { break };
+            if ends > now {
                 break;
             }
-            bytes += self.remove(&digest);
+            bytes += match self.entries.get(&digest) {
+                Some(Entry { record, times: Some(times) }) if times.expires > now => {
+                    let (record, times) = (record.clone(), *times);
+                    self.drop_snapshot(digest, record, times)
+                }
+                _ => self.remove(&digest),
+            };
         }
+        bytes
+    }
+
+    /// Keeps of the record what outlives its replay time; returns what the rest took.
+    fn drop_snapshot(&mut self, digest: Digest, record: Record, times: Times) -> usize {
+        let before = Self::bytes_for(&record);
+        let record = record.without_snapshot();
+        let bytes = before - Self::bytes_for(&record);
+        self.insert(digest, Entry { record, times: Some(times) });
         bytes
     }
 
@@ -108,11 +139,11 @@ impl Shard {
         }
     }
 
-    /// Panics unless the expiries are exactly those of the entries; returns what these take.
+    /// Panics unless the ends are exactly those of the entries; returns what these take.
     #[cfg(test)]
     pub(super) fn audit(&self) -> usize {
-        let expiring = |(digest, entry): (&Digest, &Entry)| entry.times.map(|times| (times.expires, *digest));
-        assert_eq!(self.entries.iter().filter_map(expiring).collect::<BTreeSet<_>>(), self.expiries);
+        let ending = |(digest, entry): (&Digest, &Entry)| entry.ends().map(|ends| (ends, *digest));
+        assert_eq!(self.entries.iter().filter_map(ending).collect::<BTreeSet<_>>(), self.ends);
         assert!(self.entries.iter().all(|(digest, entry)| entry.record.identity == *digest));
         self.entries.values().map(|entry| Self::bytes_for(&entry.record)).sum()
     }

@@ -14,6 +14,7 @@ use crate::protocol::{
 
 const LEASE: Duration = Duration::from_secs(10);
 const RETENTION: Duration = Duration::from_secs(100);
+const REMEMBER: Duration = Duration::from_secs(10_000);
 
 fn identity(key: impl ToString) -> Identity {
     let key = Key::new(key.to_string()).unwrap();
@@ -91,8 +92,12 @@ fn record_bytes() -> usize {
 }
 
 fn complete(bytes: usize) -> Settlement {
+    complete_and_remember(bytes, Duration::ZERO)
+}
+
+fn complete_and_remember(bytes: usize, remember: Duration) -> Settlement {
     let completion = Completion::Replayable(Snapshot::from_bytes(vec![7; bytes].into()));
-    Settlement::Complete { completion, retention: RETENTION, remember: Duration::ZERO }
+    Settlement::Complete { completion, retention: RETENTION, remember }
 }
 
 #[test]
@@ -245,6 +250,65 @@ fn memory_follows_the_load_without_a_sweep() {
 }
 
 #[test]
+fn an_identity_outlives_its_snapshot_and_takes_no_more_than_a_claim() {
+    let fixture = Fixture::of_bytes(1 << 20);
+    let ticket = fixture.claim(1);
+    fixture.settle(&ticket, complete_and_remember(100_000, REMEMBER));
+    fixture.clock.advance(RETENTION - Duration::from_millis(1));
+    assert!(matches!(fixture.ask_again(&ticket), Acquired::Replay { completion: Completion::Replayable(_), .. }));
+    assert_eq!(fixture.store.used_bytes(), record_bytes() + 100_000);
+
+    fixture.clock.advance(Duration::from_millis(1));
+    assert_eq!(fixture.ask_again(&ticket), Acquired::Gone);
+    assert_eq!((fixture.store.used_bytes(), fixture.store.records()), (record_bytes(), 1));
+    fixture.audit();
+
+    fixture.clock.advance(REMEMBER - Duration::from_millis(1));
+    assert_eq!(fixture.ask_again(&ticket), Acquired::Gone);
+    fixture.clock.advance(Duration::from_millis(1));
+    assert_eq!(fixture.claim(1).record.attempt, 1);
+    assert_eq!((fixture.store.used_bytes(), fixture.store.records()), (record_bytes(), 1));
+    fixture.audit();
+}
+
+#[test]
+fn snapshots_that_are_gone_are_dropped_by_whatever_comes_next_and_never_shown() {
+    let fixture = Fixture::of_bytes(MemoryStore::DEFAULT_CAPACITY_BYTES);
+    let shard = |key: &u32| usize::from(identity(key).digest()[0]) % fixture.store.0.shards.len();
+    let mut neighbours = (0u32..).filter(|key| shard(key) == shard(&0));
+    let tickets: Vec<_> = neighbours.by_ref().take(10).map(|key| fixture.claim(key)).collect();
+    for ticket in &tickets {
+        fixture.settle(ticket, complete_and_remember(1000, REMEMBER));
+    }
+    fixture.clock.advance(RETENTION);
+    for ticket in &tickets {
+        let seen = block_on(fixture.store.read(&ticket.identity)).unwrap().unwrap();
+        assert_eq!((seen.record.payload_len(), seen.phase), (0, Phase::Tail), "it is not dropped yet, and not shown");
+    }
+    let payload = || fixture.store.used_bytes() - fixture.store.records() * record_bytes();
+    for left in [6, 2, 0, 0] {
+        fixture.claim(neighbours.next().unwrap());
+        assert_eq!(payload(), left * 1000, "no command does more than its share");
+        fixture.audit();
+    }
+}
+
+#[test]
+fn a_full_store_makes_room_of_snapshots_that_are_gone_anywhere() {
+    let fixture = Fixture::of_bytes(3 * record_bytes());
+    let shard = |key: u32| usize::from(identity(key).digest()[0]) % fixture.store.0.shards.len();
+    let elsewhere = (1..).find(|key| shard(*key) != shard(0)).unwrap();
+    let ticket = fixture.claim(0);
+    fixture.settle(&ticket, complete_and_remember(2 * record_bytes(), REMEMBER));
+    fixture.clock.advance(RETENTION - Duration::from_millis(1));
+    assert_eq!(fixture.try_claim(elsewhere), Err(StoreErrorKind::Full));
+    fixture.clock.advance(Duration::from_millis(1));
+    fixture.claim(elsewhere);
+    assert_eq!(fixture.ask_again(&ticket), Acquired::Gone);
+    fixture.audit();
+}
+
+#[test]
 fn clones_share_their_records() {
     let fixture = Fixture::of_records(9);
     let clone = fixture.store.clone();
@@ -375,7 +439,7 @@ impl Model {
             Some((active_until, _)) if now >= active_until => Phase::Tail,
             Some((active_until, _)) => Phase::Active { left: active_until.since(now) },
         };
-        Some(Seen { record, phase })
+        Some(Seen::new(record, phase))
     }
 
     fn step(&mut self, identity: &Identity, now: Moment, command: &Command) -> Answer {

@@ -40,10 +40,20 @@ impl Prefix {
         Ok(Self(prefix.into()))
     }
 
-    /// The key of a record: one key per record, so that every command touches one slot.
-    pub(super) fn key(&self, identity: &Identity) -> String {
-        [&*self.0, identity.name()].concat()
+    /// The keys of a record. Each command names both, so they have to be in one slot.
+    pub(super) fn keys(&self, identity: &Identity) -> Keys {
+        let record = [&*self.0, identity.name()].concat();
+        // Of a key with braces only what is between them decides about its slot: here all of the record's key, which itself
+        // has none. That tells the two kinds apart, too.
+        let snapshot = format!("{}{{{record}}}:snapshot", self.0);
+        Keys { record, snapshot }
     }
+}
+
+/// Where a record lies, and its snapshot where that is kept apart.
+pub(super) struct Keys {
+    pub(super) record: String,
+    pub(super) snapshot: String,
 }
 
 impl Default for Prefix {
@@ -79,7 +89,7 @@ pub(super) static WRITE_IN_ANY_CASE: LazyLock<Script> =
 pub(super) static WRITE_IF_ROOM: LazyLock<Script> =
     LazyLock::new(|| Script::new(concat!("#!lua\n", include_str!("write.lua"))));
 
-/// Reads value and time left.
+/// Reads record, time left and snapshot.
 pub(super) static READ: LazyLock<Script> =
     LazyLock::new(|| Script::new(concat!("#!lua flags=no-writes\n", include_str!("read.lua"))));
 
@@ -90,6 +100,14 @@ pub(super) fn lives_ms(record: &Record, life: Life) -> Option<u64> {
     match life {
         Life::Forever => None,
         Life::Timed { active, .. } => Some((millis(active).saturating_add(tail_ms(record))).clamp(1, LONGEST_MS)),
+    }
+}
+
+/// The milliseconds that a snapshot lives which is kept apart: as long as it replays.
+pub(super) fn replays_ms(life: Life) -> Option<u64> {
+    match life {
+        Life::Forever => None,
+        Life::Timed { active, .. } => Some(millis(active).clamp(1, LONGEST_MS)),
     }
 }
 
@@ -188,10 +206,37 @@ mod tests {
                 Key::new(key).unwrap(),
             )
         };
-        let key = Prefix::default().key(&identity("payments.create", b"k-1"));
-        assert_eq!(key, "idem:payments.create:POST+/payments:user%3Aalice:k-1");
-        let key = Prefix::new("shop:eu:").unwrap().key(&identity("payments.create", b"{slot}"));
-        assert_eq!(key, "shop:eu:payments.create:POST+/payments:user%3Aalice:%7Bslot%7D");
+        let keys = Prefix::default().keys(&identity("payments.create", b"k-1"));
+        assert_eq!(keys.record, "idem:payments.create:POST+/payments:user%3Aalice:k-1");
+        assert_eq!(keys.snapshot, "idem:{idem:payments.create:POST+/payments:user%3Aalice:k-1}:snapshot");
+        let keys = Prefix::new("shop:eu:").unwrap().keys(&identity("payments.create", b"{slot}"));
+        assert_eq!(keys.record, "shop:eu:payments.create:POST+/payments:user%3Aalice:%7Bslot%7D");
+        let keys = Prefix::new("").unwrap().keys(&identity("pay", b"k"));
+        assert_eq!(keys.snapshot, "{pay:POST+/payments:user%3Aalice:k}:snapshot");
+    }
+
+    #[test]
+    fn both_keys_of_a_record_are_in_one_slot_and_nobody_chooses_which() {
+        for key in [&b"k"[..], b"{slot}", b"}{", b"{}", &[0xfe; 250]] {
+            let scope = Scope::new("{tenant}").unwrap();
+            let identity = Identity::new(Operation::new("op").unwrap(), None, scope, Key::new(key).unwrap());
+            for prefix in ["", "idem:", "shop:eu:"] {
+                let Keys { record, snapshot } = Prefix::new(prefix).unwrap().keys(&identity);
+                assert!(!record.contains(['{', '}']), "all of {record} decides");
+                // Redis Cluster specification: the first opening brace, and the first closing one behind it.
+                let tag = snapshot.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+                assert_eq!(tag, Some(&*record));
+                assert!(snapshot.starts_with(prefix));
+            }
+        }
+    }
+
+    #[test]
+    fn a_snapshot_lives_as_long_as_it_replays() {
+        let timed = |active| replays_ms(Life::Timed { active, tail: Duration::from_millis(9) });
+        assert_eq!(timed(Duration::from_millis(30)), Some(30));
+        assert_eq!(timed(Duration::ZERO), Some(1), "the server takes no expiry of zero");
+        assert_eq!(timed(Duration::MAX), Some(LONGEST_MS));
     }
 
     #[test]

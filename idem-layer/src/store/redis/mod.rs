@@ -31,7 +31,16 @@
 //!
 //! One string per record, under the prefix and the identity's name, `idem:payments.create:POST+/payments:user%3Aalice:k-1`.
 //! Its value is the record in its [stored form](crate::protocol::Record), its expiry the time until the record is forgotten.
-//! There is nothing else: no index, no counter, no second key, so that every command touches one slot of a cluster.
+//! There is nothing else, no index and no counter, but one case in which a record has a second key:
+//!
+//! Where an identity is remembered behind its retention, the snapshot must not live as long as the record. So it lies apart,
+//! under the prefix and, in braces, the record's key, `idem:{idem:payments.create:POST+/payments:user%3Aalice:k-1}:snapshot`.
+//! Its value is the token of the claim that it completed (16 bytes) and the snapshot, its expiry the retention. The record
+//! holds a single zero byte in its place, and lives for the retention and the time that the identity is remembered. When the
+//! retention is over, nothing is left of the response, and less than 200 bytes of the record.
+//!
+//! The braces put both keys into one slot of a cluster, as no other part of a key has any: every command touches one slot, and
+//! one script writes both or neither. An owner who comes too late replaces no response and leaves none behind.
 //!
 //! A record in flight lives for its lease and, behind that, its retention, which it carries: the lease is over when no more
 //! than the retention is left. So all time is the server's, and a lapse is noticed however late the repeat comes. Every
@@ -44,7 +53,7 @@
 //!
 //! 1. A claim guesses that nothing is stored: `SET key record NX GET PX …`. It wins, or gets what is stored in the same reply,
 //!    which is already the answer for a completed record. Only what depends on the time left (a claim in flight, a replay
-//!    that has an end before the record has) takes the second command.
+//!    that has an end before the record has) takes the second command, which also brings a snapshot that lies apart.
 //! 2. An owner guesses that its claim still stands, and everybody else has seen what is stored: one script writes if the
 //!    key holds just that (for a takeover: if its lease is still over, too), and else says what it holds and how much time is
 //!    left. With that the decision is made again.
@@ -64,13 +73,16 @@
 //! # Running it
 //!
 //! - `maxmemory-policy noeviction`. A server that evicts forgets what has been done, and it runs again. An owner whose record
-//!   was evicted is told so when it settles.
+//!   was evicted is told so when it settles. Where only a snapshot that lies apart was evicted or deleted, repeats are told
+//!   that the outcome is gone, before its time; nothing runs again. `FLUSHALL` and `FLUSHDB` forget everything, remembered
+//!   identities too.
 //! - Replication is asynchronous: a failover can lose the last claims and completions. Where money moves, let something that
 //!   commits with the effect refuse it twice, such as a unique column in the database.
 //! - Without an append-only file a restart forgets everything; with `appendfsync everysec` the last second.
 //! - The user of the connection needs `SET`, `GET`, `GETRANGE`, `PTTL`, `DEL`, `EVAL` and `EVALSHA`, on the prefix's keys.
 //! - Keys show operation, scope and key to whoever may read the server's keys. Values hold the stored responses, as they are.
 
+mod apart;
 mod connection;
 mod fault;
 mod layout;

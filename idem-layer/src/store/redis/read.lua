@@ -1,3 +1,4 @@
--- What the key holds with the milliseconds it has left, or nil. One script, so that both are of the same moment.
+-- What the keys of a record and of its snapshot hold, with the milliseconds that the record has left, or nil where there is no
+-- record. One script, so that all is of the same moment.
 local found = redis.call('GET', KEYS[1])
-return found and { found, redis.call('PTTL', KEYS[1]) }
+return found and { found, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) }

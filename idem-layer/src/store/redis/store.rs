@@ -5,9 +5,10 @@ use ::redis::aio::ConnectionLike;
 use ::redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, Value};
 use bytes::Bytes;
 
+use super::apart;
 use super::connection::RedisConnection;
 use super::fault::{Cause, Fault, was_not_applied};
-use super::layout::{self, Prefix, READ, RedisPrefixError, Script, WRITE_IF_ROOM, WRITE_IN_ANY_CASE};
+use super::layout::{self, Keys, Prefix, READ, RedisPrefixError, Script, WRITE_IF_ROOM, WRITE_IN_ANY_CASE};
 use crate::protocol::{
     Acquire, Acquired, Answer, Command, Completion, Identity, Life, NotReplayable, Owned, Phase, Record, Renew, Seen,
     Settle, Settlement, Ticket, Write, transition,
@@ -139,22 +140,23 @@ impl Guess {
 
     /// The ticket's claim stands as it was granted.
     fn open(ticket: &Ticket) -> Self {
-        let seen = Seen { record: ticket.record.clone(), phase: Phase::Active { left: Duration::MAX } };
+        let seen = Seen::new(ticket.record.clone(), Phase::Active { left: Duration::MAX });
         Self { stored: Some(Stored { seen, bytes: ticket.record.encode() }), certain: false }
     }
 
     /// The server said what is stored and how much time is left, or that nothing is stored.
-    fn read(found: Option<(Bytes, i64)>, identity: &Identity) -> Result<Self, StoreError> {
-        let Some((bytes, left_ms)) = found else { return Ok(Self { stored: None, certain: true }) };
-        let record = Record::decode(&bytes, identity)?;
-        let seen = Seen { phase: layout::phase(&record, left_ms), record };
+    fn read(found: Option<Found>, identity: &Identity) -> Result<Self, StoreError> {
+        let Some(Found { bytes, left_ms, snapshot }) = found else { return Ok(Self { stored: None, certain: true }) };
+        let record = apart::join(&bytes, snapshot.as_ref(), identity)?;
+        let phase = if apart::is_gone(&record) { Phase::Tail } else { layout::phase(&record, left_ms) };
+        let seen = Seen::new(record, phase);
         Ok(Self { stored: Some(Stored { seen, bytes }), certain: true })
     }
 
-    /// The server said what is stored, but not how much time is left. If `command` depends on that, the guess is that there
-    /// is none: this is what the next write or read will find out.
+    /// The server said what is stored, but not how much time is left, nor what is kept apart. If `command` depends on that, the
+    /// guess is that there is none: this is what the next write or read will find out.
     fn read_without_time(bytes: Bytes, identity: &Identity, command: &Command) -> Result<Self, StoreError> {
-        let record = Record::decode(&bytes, identity)?;
+        let record = apart::join(&bytes, None, identity)?;
         let mut seen = Seen { record, phase: Phase::Active { left: Duration::MAX } };
         let certain = layout::ends_with_its_key(&seen.record) || {
             let while_active = transition(Some(&seen), identity, command);
@@ -213,9 +215,8 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
         life: Life,
         command: &Command,
     ) -> Result<Option<Guess>, StoreError> {
-        let key = self.prefix.key(identity);
         let mut set = ::redis::cmd("SET");
-        set.arg(key).arg(&record.encode()[..]).arg("NX").arg("GET");
+        set.arg(self.prefix.keys(identity).record).arg(&record.encode()[..]).arg("NX").arg("GET");
         if let Some(lives_ms) = layout::lives_ms(record, life) {
             set.arg("PX").arg(lives_ms);
         }
@@ -255,29 +256,32 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
             Phase::Active { .. } => String::new(),
         };
         let lives = write.and_then(|(record, life)| layout::lives_ms(record, life)).map(|ms| ms.to_string());
-        let value = write.map(|(record, _)| record.encode()).unwrap_or_default();
+        let replays = write.and_then(|(_, life)| layout::replays_ms(life)).map(|ms| ms.to_string());
+        let (value, snapshot) = write.map(|(record, _)| apart::split(record)).unwrap_or_default();
         let growth = write.map_or(0, |(record, _)| record.payload_len().saturating_sub(before.payload_len()));
         let script = if growth > SMALL { &*WRITE_IF_ROOM } else { &*WRITE_IN_ANY_CASE };
 
-        let lives = lives.unwrap_or_default();
-        let arguments = [first.as_bytes(), last.as_bytes(), expected, most_left.as_bytes(), &value, lives.as_bytes()];
-        match self.invoke(script, &self.prefix.key(identity), &arguments).await? {
+        let (lives, replays) = (lives.unwrap_or_default(), replays.unwrap_or_default());
+        let snapshot = snapshot.unwrap_or_default();
+        let condition = [first.as_bytes(), last.as_bytes(), expected, most_left.as_bytes()];
+        let values = [&value[..], lives.as_bytes(), &snapshot, replays.as_bytes()];
+        match self.invoke(script, &self.prefix.keys(identity), &[condition, values].concat()).await? {
             Value::Int(1) => Ok(None),
             reply => Guess::read(found(reply)?, identity).map(Some),
         }
     }
 
     async fn look(&self, identity: &Identity) -> Result<Guess, StoreError> {
-        let reply = self.invoke(&READ, &self.prefix.key(identity), &[]).await?;
+        let reply = self.invoke(&READ, &self.prefix.keys(identity), &[]).await?;
         Guess::read(found(reply)?, identity)
     }
 
     /// Runs a script by its digest; where the server does not have it, by its text, which is a command to the same node and
     /// leaves it there.
-    async fn invoke(&self, script: &Script, key: &str, arguments: &[&[u8]]) -> Result<Value, Fault> {
+    async fn invoke(&self, script: &Script, keys: &Keys, arguments: &[&[u8]]) -> Result<Value, Fault> {
         let command = |name: &str, script: &str| {
             let mut command = ::redis::cmd(name);
-            command.arg(script).arg(1).arg(key).arg(arguments);
+            command.arg(script).arg(2).arg(&keys.record).arg(&keys.snapshot).arg(arguments);
             command
         };
         match self.send(&command("EVALSHA", &script.digest)).await {
@@ -346,16 +350,29 @@ fn without_snapshot(settle: &Settle) -> Option<Settle> {
     }
 }
 
-/// Value and milliseconds left, as both scripts give them.
-fn found(reply: Value) -> Result<Option<(Bytes, i64)>, StoreError> {
-    match reply {
-        Value::Nil => Ok(None),
-        Value::Array(items) => match <[Value; 2]>::try_from(items) {
-            Ok([Value::BulkString(bytes), Value::Int(left_ms)]) => Ok(Some((bytes.into(), left_ms))),
-            _ => Err(unexpected_reply()),
-        },
-        _ => Err(unexpected_reply()),
-    }
+/// What a record's keys hold.
+struct Found {
+    bytes: Bytes,
+    left_ms: i64,
+    /// What is kept apart.
+    snapshot: Option<Bytes>,
+}
+
+/// Record, milliseconds left, and snapshot, as both scripts give them.
+fn found(reply: Value) -> Result<Option<Found>, StoreError> {
+    let items = match reply {
+        Value::Nil => return Ok(None),
+        Value::Array(items) => <[Value; 3]>::try_from(items).map_err(|_| unexpected_reply())?,
+        _ => return Err(unexpected_reply()),
+    };
+    let (bytes, left_ms, snapshot) = match items {
+        [Value::BulkString(bytes), Value::Int(left_ms), Value::Nil] => (bytes, left_ms, None),
+        [Value::BulkString(bytes), Value::Int(left_ms), Value::BulkString(snapshot)] => {
+            (bytes, left_ms, Some(snapshot))
+        }
+        _ => return Err(unexpected_reply()),
+    };
+    Ok(Some(Found { bytes: bytes.into(), left_ms, snapshot: snapshot.map(Bytes::from) }))
 }
 
 /// Name and version of a server, out of its `INFO server`. A cluster connection answers for several nodes: one will do.

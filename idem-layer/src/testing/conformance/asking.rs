@@ -113,8 +113,7 @@ pub async fn another_fingerprint_is_a_mismatch_in_every_state(harness: impl Stor
 
     let subject = subject.another();
     let (ticket, _) = subject.claim_as(&ask_with(x)).await;
-    let outcome = Settlement::Complete { completion: replayable(b"x's"), retention: RETENTION, remember: REMEMBER };
-    subject.settled(&ticket, outcome).await;
+    subject.settled(&ticket, complete_and_remember(b"x's")).await;
     assert_eq!(subject.acquire(&ask_with(y)).await, Acquired::Mismatch, "completed");
     assert_replays(subject.acquire(&ask_with(x)).await, b"x's");
     subject.advance(RETENTION).await;

@@ -175,13 +175,18 @@ fn complete(bytes: &'static [u8]) -> Settlement {
     Settlement::Complete { completion: replayable(bytes), retention: RETENTION, remember: Duration::ZERO }
 }
 
+/// Completed, to replay for the retention and to be remembered for longer.
+fn complete_and_remember(bytes: &'static [u8]) -> Settlement {
+    Settlement::Complete { completion: replayable(bytes), retention: RETENTION, remember: REMEMBER }
+}
+
 fn hold() -> Settlement {
     Settlement::Hold { held: Held::because("as tested"), limit: None }
 }
 
 /// Each way to settle.
-fn settlements() -> [Settlement; 4] {
-    [complete(b"late"), Settlement::Release, Settlement::Abandon, hold()]
+fn settlements() -> [Settlement; 5] {
+    [complete(b"late"), complete_and_remember(b"late"), Settlement::Release, Settlement::Abandon, hold()]
 }
 
 #[track_caller]

@@ -64,8 +64,11 @@ mod redis_store {
     use idem_layer::store::{Inspect, RedisStore, SharedStore, Store, StoreError, StoreErrorKind};
     use idem_tests::RedisServer;
 
+    mod remembering;
+
     const LEASE: Duration = Duration::from_secs(30);
     const RETENTION: Duration = Duration::from_secs(3600);
+    const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
 
     fn identity(key: &str) -> Identity {
         Identity::new(
@@ -104,6 +107,11 @@ mod redis_store {
     fn completed(bytes: usize) -> Settlement {
         let completion = Completion::Replayable(snapshot(bytes));
         Settlement::Complete { completion, retention: RETENTION, remember: Duration::ZERO }
+    }
+
+    fn remembered(snapshot: Snapshot) -> Settlement {
+        let completion = Completion::Replayable(snapshot);
+        Settlement::Complete { completion, retention: RETENTION, remember: REMEMBER }
     }
 
     fn renew(ticket: &Ticket, progress: Option<&'static [u8]>) -> Renew {
@@ -601,6 +609,9 @@ mod redis_store {
         let _ = record(&store, "k").await;
         let ticket = claim(&store, "released").await;
         end(&store, &ticket, Settlement::Release).await;
+        let ticket = claim(&store, "remembered").await;
+        end(&store, &ticket, remembered(snapshot(10_000))).await;
+        let _ = record(&store, "remembered").await;
 
         let elsewhere = store.with_prefix("other:").unwrap();
         let error = elsewhere.acquire(&identity("k"), &acquire()).await.unwrap_err();
@@ -691,8 +702,11 @@ mod redis_store {
             let ticket = claim(&store, key).await;
             store.renew(&ticket, &renew(&ticket, None)).await.unwrap();
             assert!(matches!(store.acquire(&identity(key), &acquire()).await.unwrap(), Acquired::Busy { .. }));
-            end(&store, &ticket, completed(10_000)).await;
+            let settlement = if key == "a" { completed(10_000) } else { remembered(snapshot(10_000)) };
+            end(&store, &ticket, settlement).await;
             assert!(matches!(store.acquire(&identity(key), &acquire()).await.unwrap(), Acquired::Replay { .. }));
         }
+        let ticket = claim(&store, "released").await;
+        end(&store, &ticket, Settlement::Release).await;
     }
 }
