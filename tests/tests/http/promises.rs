@@ -9,7 +9,7 @@ const AREAS: [(&str, &str); 12] = [
     ("conformance", "idem-layer/src/testing/conformance"),
     ("memory", "idem-layer/src/store/memory"),
     ("redis", "idem-layer/src/store/redis"),
-    ("stores", "tests/tests/stores.rs"),
+    ("stores", "tests/tests/stores"),
     ("guard", "idem-layer/src/guard"),
     ("http", "tests/tests/http"),
     ("middleware", "idem-layer/src/middleware"),

@@ -34,8 +34,10 @@ async fn served(rig: &Rig, runs: &Runs, repeats: Repeats) -> Server {
     .await
 }
 
+type Makes = fn() -> Request<Content>;
+
 /// Requests of which the second is a repeat: one whose answer is kept, one whose is not.
-fn pairs() -> [(&'static str, fn() -> Request<Content>); 2] {
+fn pairs() -> [(&'static str, Makes); 2] {
     [
         ("small", || post("k", "x")),
         ("too large to keep", || {

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "stores/waiting.rs"]
 mod waiting;
 
 /// What is promised of every store.
