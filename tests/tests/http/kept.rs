@@ -243,7 +243,11 @@ fn an_answer_that_is_not_kept_promises_nothing() {
                 request.headers_mut().remove("idempotency-key");
             }
             let answer = server.answer(request).await;
-            assert_ne!(answer.header("idempotency-expires").is_empty(), case == "too large unknown to its head", "{case}");
+            assert_ne!(
+                answer.header("idempotency-expires").is_empty(),
+                case == "too large unknown to its head",
+                "{case}"
+            );
             assert!(!answer.is_replay());
         }
     });

@@ -17,4 +17,5 @@ mod replays;
 mod settings;
 mod shadow;
 mod stacks;
+mod standard;
 mod waiting;

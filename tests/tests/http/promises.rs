@@ -48,6 +48,18 @@ fn every_promise_has_a_state_and_none_is_kept_without_a_test() {
     assert_eq!(ids, expected.collect::<Vec<_>>());
 }
 
+#[test]
+fn a_test_is_found_in_whatever_folder_of_its_area_it_stands() {
+    let tests = tests_of("http", "tests/tests/http");
+    for name in [
+        "http::safe_methods_pass_untouched",
+        "http::draft_2_7_a_missing_key_is_answered_400_with_a_link",
+        "http::stripe_a_key_is_optional",
+    ] {
+        assert!(tests.iter().any(|test| test == name), "{name}");
+    }
+}
+
 /// How many rules `docs/design.md` has.
 fn rules() -> usize {
     let page = page("docs/design.md");
