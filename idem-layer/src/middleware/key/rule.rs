@@ -14,7 +14,7 @@ use crate::protocol::Key;
 /// that breaks one is answered 400 `key-malformed`; the answer says what is expected, and not what has come.
 impl KeySource {
     /// Only the quoted form of a header field (an RFC 9651 string, as the `Idempotency-Key` draft asks for): a bare value is
-    /// [`KeyError::Unquoted`]. Of a composed source it is asked of all its headers.
+    /// [`Unquoted`](crate::protocol::KeyError::Unquoted). Of a composed source it is asked of all its headers.
     ///
     /// On a source without a header, it is an error of the layer's `build`.
     pub fn quoted(self) -> Self {

@@ -3,7 +3,9 @@ mod item;
 mod tests;
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
+#[cfg(feature = "http")]
+use std::fmt::Write as _;
 
 use super::error::KeyError;
 use super::identity::{escape_into, unescape};
@@ -156,6 +158,7 @@ impl Key {
 }
 
 /// Stands for an optional part that is absent. Texts have this character escaped.
+#[cfg(feature = "http")]
 const ABSENT: &str = "~";
 
 /// Collects the parts of a key in their order.
