@@ -381,7 +381,7 @@ impl Default for Settings {
             key_missing: KeyMissing::Pass,
             methods: vec![Method::POST, Method::PATCH, Method::PUT, Method::DELETE],
             target_in_identity: true,
-            fingerprint: FingerprintRules::default(),
+            fingerprint: fingerprint::enforced(),
             request_limit: MEBIBYTE,
             request_time_limit: Duration::from_secs(60),
             snapshot_limit: MEBIBYTE,

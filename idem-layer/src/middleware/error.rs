@@ -42,9 +42,23 @@ pub enum LayerError {
     /// A layer that guards no method guards nothing.
     #[error("a layer needs at least one method to guard")]
     NoMethod,
-    /// The members of a JSON body that a fingerprint is made of are chosen in a way that means nothing.
-    #[error("the fingerprint cannot be made: {0}")]
-    FingerprintMembers(&'static str),
+    /// Two of `raw`, `only` and `without`.
+    #[error("the bodies of a fingerprint are compared by one of `raw`, `only` and `without`, not by two of them")]
+    TwoSelections,
+    /// `without` the empty pointer, at which the whole body stands.
+    #[error("a fingerprint `without` the whole body compares none")]
+    WithoutBody,
+    /// More pointers or header fields than a fingerprint may name.
+    #[error("a fingerprint names at most {limit} {what}")]
+    TooManyNamed {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// Rules for a fingerprint that is neither made nor compared.
+    #[error("a fingerprint that is off takes no rules")]
+    OffWithRules,
     /// Not a template of [`key::path`](super::key::path): it begins with `/`, and each of its segments is either text of a
     /// path or one `{name}` of letters, digits and `_`, each name once.
     #[error("`{0}` is not a path template")]
@@ -55,8 +69,8 @@ pub enum LayerError {
     /// A name or description without a character.
     #[error("{0} must not be empty")]
     EmptyName(&'static str),
-    /// A digest of nothing: all requests of a route would have one key.
-    #[error("a digest needs at least one pointer")]
+    /// Members of a JSON body are chosen, for a digest or a fingerprint, but none is named.
+    #[error("members are chosen by at least one pointer")]
     NoPointer,
     /// [`quoted`](super::KeySource::quoted) on a source that reads no header field.
     #[error("only the key of a header field can be quoted")]

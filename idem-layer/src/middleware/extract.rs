@@ -8,6 +8,7 @@ use super::BoxError;
 use super::body::{Buffered, Chunks, Collected, RequestBody, collect};
 use super::budget::Share;
 use super::builder::KeyMissing;
+use super::fingerprint::Fingerprinted;
 use super::handle::Idempotency;
 use super::layer::Config;
 use super::rejection::Rejection;
@@ -115,7 +116,7 @@ fn identify(
     }
 
     let mut arrival = Arrival::new(identity);
-    if let Some(request) = settings.fingerprint.apply(&target, head, body.data())
+    if let Some(request) = Fingerprinted::new(&settings.fingerprint, target, head, body.data().clone())
         && let Some(fingerprint) = request.digest(Fingerprint::VERSION)
     {
         arrival = arrival.fingerprint(fingerprint).redigest(move |version| request.digest(version));

@@ -1,33 +1,61 @@
-//! What may not change under one key.
+//! What may not change under one key: by default the target, the query and the body.
 //!
-//! A fingerprint is stored with the record and compared before anything else is decided: another request under the same key
-//! is refused with 422 and never answered with the response of the first.
+//! A key that comes back with another request is a mistake of its client, and answered with the first request's response it
+//! would look like success. So a digest of the request, its *fingerprint*, is stored with the claim and compared before any
+//! answer.
 //!
-//! ```
-//! use idem_layer::middleware::fingerprint;
-//!
-//! // The default: target, query and the whole body.
-//! let strict = fingerprint::enforced();
-//! // A sender that stamps each attempt: the stamp does not count, and a difference is told instead of refused.
-//! let webhook = fingerprint::observed().without(["/sent_at", "/attempt"]);
-//! // Nothing of the body counts but the money; the version of the API does.
-//! let payment = fingerprint::enforced().only(["/amount", "/currency"]).header("x-api-version");
-//! # let _ = (strict, webhook, payment);
-//! ```
-//!
-//! It covers the target (method and path as the client sent them), the query as it was sent, the values of the header fields
-//! that are [named](FingerprintRules::header), and the body:
+//! It covers the target (method and path as the client sent them), the query as it was sent, and the body:
 //!
 //! | content type | compared as |
 //! |---|---|
-//! | `application/json`, `…+json` | the JSON value: white space, the order of members and escapes do not matter, numbers are their text. Bytes, where a name occurs twice or it is not JSON |
+//! | `application/json`, `…+json` | the JSON value: white space, the order of members and escapes do not matter, numbers are their text |
+//! | the same, where a name occurs twice in an object, more than 128 arrays and objects lie inside each other, or it is not JSON | bytes, as received |
 //! | `multipart/…` | not at all: the boundary is another one on each attempt |
-//! | any other, none | bytes, as received: a compressed body is compared compressed |
+//! | any other, several, none | bytes, as received: a compressed body is compared compressed |
 //!
-//! 1. Members are chosen or left out of JSON bodies alone. What is not JSON, whatever it calls itself, counts as a whole: nothing
-//!    is left out by mistake.
-//! 2. Records outlive a release. Other rules on a route make other fingerprints, so that keys whose first request came before
-//!    and whose retry comes after the change are refused: change them by way of [`observed`].
+//! The default needs no word of it: a route's layer compares, and refuses what differs with 422.
+//!
+//! ```
+//! use idem_layer::middleware::IdempotencyLayer;
+//! use idem_layer::{Guard, MemoryStore};
+//!
+//! let layer = IdempotencyLayer::builder(Guard::at_least_once(MemoryStore::new()), "payments.create").unscoped().build()?;
+//! # Ok::<(), idem_layer::middleware::LayerError>(())
+//! ```
+//!
+//! Customised: clients that stamp each attempt, and an API whose versions read one body differently. Then a webhook whose
+//! sender cannot correct itself, of which two members decide.
+//!
+//! ```
+//! use idem_layer::middleware::{IdempotencyLayer, fingerprint, key};
+//! use idem_layer::{Guard, MemoryStore};
+//!
+//! let guard = Guard::at_least_once(MemoryStore::new());
+//! let orders = IdempotencyLayer::builder(guard.clone(), "orders.create")
+//!     .unscoped()
+//!     .fingerprint(fingerprint::enforced().without(["/sent_at", "/client/attempt"]).header("x-api-version"))
+//!     .build()?;
+//! let callbacks = IdempotencyLayer::builder(guard, "callbacks.pay")
+//!     .unscoped()
+//!     .key(key::json("/event_id"))
+//!     .fingerprint(fingerprint::observed().only(["/order_no", "/amount"]))
+//!     .build()?;
+//! # Ok::<(), idem_layer::middleware::LayerError>(())
+//! ```
+//!
+//! 1. One of [`raw`](FingerprintRules::raw), [`only`](FingerprintRules::only) and [`without`](FingerprintRules::without) says
+//!    how bodies are compared, none of them is the table above. Two of them are an error of the layer's `build`.
+//! 2. `only` and `without` choose among the members of JSON bodies. Every other body counts whole, as in the table: nothing
+//!    that cannot be read is left out of the comparison.
+//! 3. [`header`](FingerprintRules::header) goes with any of them, for bodies of every kind.
+//! 4. Members and header fields are sets: the order in which they are named does not matter, nor how often.
+//! 5. Of JSON bodies, digests of different selections are never equal; a body that counts as bytes has one digest whatever
+//!    the selection. So changing a route's selection makes repeats of JSON requests from before the change mismatches, and
+//!    changing its header fields those of all, until their records expire. Where that hurts, let the route [observe](observed)
+//!    for so long.
+//!
+//! Leave out only what a handler does not act on. Two requests that differ in nothing else are one: the second gets the
+//! first one's response.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,34 +66,18 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 
 use super::error::LayerError;
-use crate::protocol::json::{self, JsonError, Pointer};
+use crate::protocol::json::{self, JsonError, Pointers};
 use crate::protocol::{Digester, Fingerprint, Target};
 
-/// Stored and compared; another request under the same key is refused (422).
-pub fn enforced() -> FingerprintRules {
-    FingerprintRules::new(Mode::Enforced)
-}
+/// How many pointers, and how many header fields, one fingerprint may name.
+const MAX_NAMED: usize = 32;
 
-/// Stored and compared; a difference is an [event](crate::guard::EventKind::Differs) and never a refusal. For webhooks, whose
-/// sender cannot correct itself.
-pub fn observed() -> FingerprintRules {
-    FingerprintRules::new(Mode::Observed)
-}
-
-/// Neither made nor compared: whatever comes under a key is a repeat of the first.
-pub fn off() -> FingerprintRules {
-    FingerprintRules::new(Mode::Off)
-}
-
-/// What of a request may not change under one key, and what is done where it does. Cheap to clone; see the
-/// [module docs](self).
+/// How the repeats of a route are compared with its first requests. Cheap to clone; see the [module docs](self).
 #[derive(Clone)]
+#[must_use]
 pub struct FingerprintRules {
     mode: Mode,
-    raw: bool,
-    members: Members,
-    headers: Arc<[HeaderName]>,
-    /// What `build` will say.
+    selected: Arc<Selected>,
     mistake: Option<LayerError>,
 }
 
@@ -76,135 +88,114 @@ enum Mode {
     Off,
 }
 
-/// Which members of a JSON body count.
-#[derive(Clone)]
-enum Members {
-    All,
-    Only(Arc<[Member]>),
-    Without(Arc<[Member]>),
+/// The parts of a request that count, beside its target and query.
+#[derive(Clone, Default)]
+struct Selected {
+    body: BodyRule,
+    /// In alphabetical order, each once.
+    headers: Vec<HeaderName>,
 }
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Member {
-    name: Box<str>,
-    pointer: Pointer,
+#[derive(Clone, Debug, Default)]
+enum BodyRule {
+    #[default]
+    ByType,
+    Raw,
+    Only(Pointers),
+    Without(Pointers),
+}
+
+/// Stored and compared; another request under the same key is refused (422). The default of every route.
+pub fn enforced() -> FingerprintRules {
+    FingerprintRules::new(Mode::Enforced)
+}
+
+/// Stored and compared; a difference is an event and never a refusal. For webhooks, whose sender cannot correct itself.
+pub fn observed() -> FingerprintRules {
+    FingerprintRules::new(Mode::Observed)
+}
+
+/// Neither made nor compared: the key alone decides.
+///
+/// It takes no rules; one with rules is an error of the layer's `build`.
+pub fn off() -> FingerprintRules {
+    FingerprintRules::new(Mode::Off)
 }
 
 impl FingerprintRules {
-    /// How many members may be chosen or left out: each is one more pass over the body.
-    pub const MAX_MEMBERS: usize = 32;
-
-    fn new(mode: Mode) -> Self {
-        Self { mode, raw: false, members: Members::All, headers: Arc::default(), mistake: None }
-    }
-
-    /// Compares bodies as bytes, whatever their content type.
-    ///
-    /// Together with chosen members it is an error of the layer's `build`.
-    #[must_use]
+    /// Bodies count as bytes, whatever their content type: those of JSON, whose members then have to come in the same order,
+    /// and of `multipart/…`, whose boundary then has to be the same, too.
     pub fn raw(mut self) -> Self {
-        self.raw = true;
+        let selected = Arc::make_mut(&mut self.selected);
+        match selected.body {
+            BodyRule::ByType | BodyRule::Raw => selected.body = BodyRule::Raw,
+            BodyRule::Only(_) | BodyRule::Without(_) => self.mistaken(LayerError::TwoSelections),
+        }
         self
     }
 
-    /// Of a JSON body, only the values at these JSON pointers (RFC 6901) count, in whatever order they are named. A member that
-    /// is absent is a value of its own, other than `null`.
+    /// Of JSON bodies exactly the values at these JSON pointers (RFC 6901) count, each as the JSON value that it is, with
+    /// everything in it. That there is none is a value of its own, and not `null`.
     ///
-    /// A malformed pointer, more than [`MAX_MEMBERS`](Self::MAX_MEMBERS) of them, and members that are left out as well are errors
-    /// of the layer's `build`.
-    #[must_use]
-    pub fn only<P: AsRef<str>>(self, members: impl IntoIterator<Item = P>) -> Self {
-        self.choose(members, Members::Only)
+    /// Called again, it adds pointers. None at all, more than 32, or one that is not well-formed is an error of the layer's
+    /// `build`.
+    pub fn only(mut self, pointers: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let selected = Arc::make_mut(&mut self.selected);
+        if let BodyRule::ByType = selected.body {
+            selected.body = BodyRule::Only(Pointers::default());
+        }
+        let result = match &mut selected.body {
+            BodyRule::Only(named) => add(named, pointers),
+            _ => Err(LayerError::TwoSelections),
+        };
+        self.keep(result)
     }
 
-    /// Of a JSON body, everything counts but the values at these JSON pointers (RFC 6901): a body without the member equals one
-    /// with any value of it.
+    /// Of JSON bodies everything counts but what stands at these JSON pointers (RFC 6901). A body that has nothing there
+    /// equals one that has anything there.
     ///
-    /// Mistakes as for [`only`](Self::only).
-    #[must_use]
-    pub fn without<P: AsRef<str>>(self, members: impl IntoIterator<Item = P>) -> Self {
-        self.choose(members, Members::Without)
+    /// A pointer such as `/lines/0/note` leads to a member of an array's first element; one that ends in an index leaves out
+    /// that element.
+    ///
+    /// Called again, it adds pointers. None at all, more than 32, one that is not well-formed, or the empty one, at which the
+    /// whole body stands, is an error of the layer's `build`.
+    pub fn without(mut self, pointers: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let selected = Arc::make_mut(&mut self.selected);
+        if let BodyRule::ByType = selected.body {
+            selected.body = BodyRule::Without(Pointers::default());
+        }
+        let result = match &mut selected.body {
+            BodyRule::Without(named) => add(named, pointers),
+            _ => Err(LayerError::TwoSelections),
+        };
+        self.keep(result)
     }
 
-    /// The values of this header field count, too: all its lines, in order. Absent is a value of its own. May be said several
-    /// times, in whatever order.
+    /// The values of this header field count, too: all of its lines, in order, each byte for byte. That there is no such field
+    /// is a value of its own, and not an empty line.
     ///
-    /// A name that no field can have is an error of the layer's `build`.
-    #[must_use]
+    /// For what changes the meaning of a request, such as a version of the API. Not for what is new on each attempt (a date, a
+    /// trace) or can be renewed between two (a credential): honest repeats would differ.
+    ///
+    /// Called again, it adds a field. More than 32, or a name that no field can have, is an error of the layer's `build`.
     pub fn header(mut self, name: impl AsRef<str>) -> Self {
-        match name.as_ref().parse::<HeaderName>() {
-            Ok(name) => {
-                let mut headers = [&*self.headers, &[name]].concat();
-                headers.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
-                headers.dedup();
-                self.headers = headers.into();
-            }
-            Err(_) => self.mistake = Some(LayerError::HeaderName(name.as_ref().to_owned())),
+        let name = name.as_ref();
+        let Ok(name) = name.parse::<HeaderName>() else {
+            return self.keep(Err(LayerError::HeaderName(name.to_owned())));
+        };
+        let headers = &mut Arc::make_mut(&mut self.selected).headers;
+        if let Err(at) = headers.binary_search_by(|other| other.as_str().cmp(name.as_str())) {
+            headers.insert(at, name);
         }
         self
     }
 
-    fn choose<P: AsRef<str>>(
-        mut self,
-        members: impl IntoIterator<Item = P>,
-        into: fn(Arc<[Member]>) -> Members,
-    ) -> Self {
-        if !matches!(self.members, Members::All) {
-            self.mistake = Some(LayerError::FingerprintMembers("members are chosen twice"));
-            return self;
-        }
-        let mut chosen = Vec::new();
-        for name in members {
-            match Pointer::parse(name.as_ref()) {
-                Some(pointer) => chosen.push(Member { name: name.as_ref().into(), pointer }),
-                None => self.mistake = Some(LayerError::Pointer(name.as_ref().to_owned())),
-            }
-        }
-        chosen.sort_unstable();
-        chosen.dedup();
-        if chosen.len() > Self::MAX_MEMBERS {
-            self.mistake = Some(LayerError::FingerprintMembers("more than 32 members are chosen"));
-        }
-        self.members = into(chosen.into());
-        self
-    }
-
-    /// Reports what was wrong with the description.
-    pub(super) fn check(&self) -> Result<(), LayerError> {
-        if let Some(mistake) = &self.mistake {
-            return Err(mistake.clone());
-        }
-        if self.raw && !matches!(self.members, Members::All) {
-            return Err(LayerError::FingerprintMembers("bytes have no members to choose"));
-        }
-        Ok(())
-    }
-
-    /// A difference is reported and refuses nothing.
-    pub(super) fn is_observed(&self) -> bool {
-        self.mode == Mode::Observed
-    }
-
-    /// What a request is compared by, kept so that it can be digested by the rules of another version; nothing where it is not
-    /// compared. `target` is what the client asked for, where a router has changed the path in `head`.
-    pub(super) fn apply(&self, target: &Target, head: &Parts, body: &Bytes) -> Option<Fingerprinted> {
-        if self.mode == Mode::Off {
-            return None;
-        }
-        let fields = self.headers.iter().map(|name| head.headers.get_all(name).iter().cloned().collect()).collect();
-        Some(Fingerprinted {
-            target: target.clone(),
-            uri: head.uri.clone(),
-            form: if self.raw { Form::Bytes } else { Form::of(&head.headers) },
-            body: body.clone(),
-            members: self.members.clone(),
-            headers: Arc::clone(&self.headers),
-            fields,
-        })
-    }
-
-    /// The fingerprint of a request, by the present version; nothing where these rules make none. For tests of one's own rules:
-    /// two requests are the same under one key if their fingerprints are equal.
+    /// The fingerprint of a request by these rules, nothing where it is [`off`]. What a layer with these rules stores and
+    /// compares; public so that a test can show which requests are one.
+    ///
+    /// `target` is what the client asked for, `head` has the query and the header fields, `body` is the whole body as received.
+    ///
+    /// Of rules that no layer can be built with, those that are in order apply.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -213,58 +204,91 @@ impl FingerprintRules {
     /// use idem_layer::protocol::Target;
     ///
     /// let rules = fingerprint::enforced().without(["/sent_at"]);
-    /// let (head, ()) = Request::post("/hooks").header("content-type", "application/json").body(())?.into_parts();
-    /// let of = |body: &'static str| rules.of(&Target::new("POST", "/hooks"), &head, &Bytes::from(body));
-    /// assert_eq!(of(r#"{"id":1,"sent_at":1}"#), of(r#"{"sent_at":2,"id":1}"#));
-    /// assert_ne!(of(r#"{"id":1,"sent_at":1}"#), of(r#"{"id":2,"sent_at":1}"#));
+    /// let target = Target::new("POST", "/orders");
+    /// let (head, ()) = Request::post("/orders").header("content-type", "application/json").body(())?.into_parts();
+    /// let of = |body| rules.of(&target, &head, &Bytes::from_static(body));
+    ///
+    /// assert_eq!(of(br#"{"total":1,"sent_at":"9:00"}"#), of(br#"{"sent_at":"9:05","total":1}"#));
+    /// assert_ne!(of(br#"{"total":1,"sent_at":"9:00"}"#), of(br#"{"total":2,"sent_at":"9:00"}"#));
     /// # Ok::<(), http::Error>(())
     /// ```
     pub fn of(&self, target: &Target, head: &Parts, body: &Bytes) -> Option<Fingerprint> {
-        self.apply(target, head, body)?.digest(Fingerprint::VERSION)
+        Fingerprinted::new(self, target.clone(), head, body.clone())?.digest(Fingerprint::VERSION)
     }
-}
 
-/// [`enforced`].
-impl Default for FingerprintRules {
-    fn default() -> Self {
-        enforced()
+    /// Whether a difference is reported and not refused.
+    pub(super) fn is_observed(&self) -> bool {
+        self.mode == Mode::Observed
+    }
+
+    /// Reports what is wrong with the rules.
+    pub(super) fn check(&self) -> Result<(), LayerError> {
+        if let Some(mistake) = &self.mistake {
+            return Err(mistake.clone());
+        }
+        let Selected { body, headers } = &*self.selected;
+        if self.mode == Mode::Off && !(headers.is_empty() && matches!(body, BodyRule::ByType)) {
+            return Err(LayerError::OffWithRules);
+        }
+        if headers.len() > MAX_NAMED {
+            return Err(LayerError::TooManyNamed { what: "header fields", limit: MAX_NAMED });
+        }
+        match body {
+            BodyRule::ByType | BodyRule::Raw => Ok(()),
+            BodyRule::Only(pointers) | BodyRule::Without(pointers) if pointers.len() == 0 => Err(LayerError::NoPointer),
+            BodyRule::Only(pointers) | BodyRule::Without(pointers) if pointers.len() > MAX_NAMED => {
+                Err(LayerError::TooManyNamed { what: "pointers", limit: MAX_NAMED })
+            }
+            BodyRule::Without(pointers) if pointers.has_whole() => Err(LayerError::WithoutBody),
+            BodyRule::Only(_) | BodyRule::Without(_) => Ok(()),
+        }
+    }
+
+    fn new(mode: Mode) -> Self {
+        Self { mode, selected: Arc::default(), mistake: None }
+    }
+
+    fn keep(mut self, result: Result<(), LayerError>) -> Self {
+        if let Err(mistake) = result {
+            self.mistaken(mistake);
+        }
+        self
+    }
+
+    /// The first mistake is the one that is reported.
+    fn mistaken(&mut self, mistake: LayerError) {
+        self.mistake.get_or_insert(mistake);
     }
 }
 
 impl fmt::Debug for FingerprintRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FingerprintRules")
-            .field("mode", &self.mode)
-            .field("raw", &self.raw)
-            .field("members", &self.members)
-            .field("headers", &self.headers)
-            .finish()
+        write!(f, "{:?}", self.mode)?;
+        let Selected { body, headers } = &*self.selected;
+        if !matches!(body, BodyRule::ByType) {
+            write!(f, ".{body:?}")?;
+        }
+        headers.iter().try_for_each(|name| write!(f, ".Header({name:?})"))
     }
 }
 
-impl fmt::Debug for Members {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, members) = match self {
-            Self::All => return f.write_str("all"),
-            Self::Only(members) => ("only", members),
-            Self::Without(members) => ("without", members),
-        };
-        write!(f, "{name} ")?;
-        f.debug_list().entries(members.iter().map(|member| &member.name)).finish()
-    }
+fn add(pointers: &mut Pointers, texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(), LayerError> {
+    texts.into_iter().try_for_each(|text| match text.as_ref() {
+        text if pointers.add(text) => Ok(()),
+        text => Err(LayerError::Pointer(text.to_owned())),
+    })
 }
 
-/// A request's parts that a fingerprint is made of.
+/// A request's parts that a fingerprint is made of, kept so that it can be made again by the rules of another version.
 #[derive(Clone)]
 pub(super) struct Fingerprinted {
+    selected: Arc<Selected>,
     target: Target,
     uri: Uri,
+    /// The values of each selected field, in the order of the selected names.
+    fields: Box<[Box<[HeaderValue]>]>,
     form: Form,
     body: Bytes,
-    members: Members,
-    headers: Arc<[HeaderName]>,
-    /// The values of each of `headers`.
-    fields: Vec<Vec<HeaderValue>>,
 }
 
 /// How the body is compared.
@@ -276,6 +300,22 @@ enum Form {
 }
 
 impl Fingerprinted {
+    /// Nothing where no fingerprint is made. `target` is what the client asked for, where a router has changed the path in
+    /// `head`.
+    pub(super) fn new(rules: &FingerprintRules, target: Target, head: &Parts, body: Bytes) -> Option<Self> {
+        if rules.mode == Mode::Off {
+            return None;
+        }
+        let selected = Arc::clone(&rules.selected);
+        let values = |name| head.headers.get_all(name).iter().cloned().collect();
+        let fields = selected.headers.iter().map(values).collect();
+        let form = match selected.body {
+            BodyRule::Raw => Form::Bytes,
+            BodyRule::ByType | BodyRule::Only(_) | BodyRule::Without(_) => Form::of(&head.headers),
+        };
+        Some(Self { selected, target, uri: head.uri.clone(), fields, form, body })
+    }
+
     /// The fingerprint by the rules of a version, nothing if this code does not know them.
     pub(super) fn digest(&self, version: u8) -> Option<Fingerprint> {
         match version {
@@ -284,6 +324,8 @@ impl Fingerprinted {
         }
     }
 
+    /// Lists of parts are equal only where all parts are, so each way to compare has a first part of its own, and what may
+    /// occur more or less often is preceded by its number.
     fn digest_v1(&self) -> Fingerprint {
         let digester = Fingerprint::digester().part("http").part(self.target.as_str());
         let digester = match self.uri.query() {
@@ -293,36 +335,45 @@ impl Fingerprinted {
         let digester = match self.form {
             Form::Multipart => digester.part("multipart"),
             Form::Bytes => digester.part("bytes").part(&self.body),
-            Form::Json => self.json(digester.clone()).unwrap_or_else(|_| digester.part("bytes").part(&self.body)),
+            Form::Json => match self.selected.body.add_json(digester.clone(), &self.body) {
+                Ok(digester) => digester,
+                Err(_) => digester.part("bytes").part(&self.body),
+            },
         };
-        let fields = self.headers.iter().zip(&self.fields);
+        let fields = self.selected.headers.iter().zip(&self.fields);
         fields
             .fold(digester, |digester, (name, values)| {
-                let digester = digester.part("header").part(name).part((values.len() as u64).to_le_bytes());
-                values.iter().fold(digester, |digester, value| digester.part(value))
+                let digester = digester.part("header").part(name.as_str()).part(number(values.len()));
+                values.iter().fold(digester, Digester::part)
             })
             .finish()
     }
+}
 
-    fn json(&self, digester: Digester) -> Result<Digester, JsonError> {
-        match &self.members {
-            Members::All => Ok(digester.part("json").part(json::canonical_digest(&self.body)?)),
-            Members::Without(members) => {
-                let pointers = members.iter().map(|member| &member.pointer);
-                Ok(digester.part("json without").part(json::canonical_digest_without(&self.body, pointers)?))
+impl BodyRule {
+    /// Adds what counts of a JSON body.
+    fn add_json(&self, digester: Digester, json: &[u8]) -> Result<Digester, JsonError> {
+        Ok(match self {
+            Self::ByType | Self::Raw => digester.part("json").part(json::canonical_digest(json)?),
+            Self::Without(pointers) => {
+                let left = json::digest_without(json, pointers)?;
+                let digester = digester.part("json without").part(number(pointers.len()));
+                pointers.texts().fold(digester, Digester::part).part(left)
             }
-            Members::Only(members) => {
-                let digester = digester.part("json only").part((members.len() as u64).to_le_bytes());
-                members.iter().try_fold(digester, |digester, member| {
-                    let digester = digester.part(&*member.name);
-                    Ok(match member.pointer.locate(&self.body)? {
-                        None => digester.part("absent"),
-                        Some(place) => digester.part("value").part(json::canonical_digest(&self.body[place])?),
-                    })
+            Self::Only(pointers) => {
+                let values = json::digests_at(json, pointers)?;
+                let digester = digester.part("json only").part(number(pointers.len()));
+                pointers.texts().zip(values).fold(digester, |digester, (pointer, value)| match value {
+                    Some(value) => digester.part(pointer).part("value").part(value),
+                    None => digester.part(pointer).part("absent"),
                 })
             }
-        }
+        })
     }
+}
+
+fn number(count: usize) -> [u8; 8] {
+    (count as u64).to_le_bytes()
 }
 
 impl fmt::Debug for Fingerprinted {

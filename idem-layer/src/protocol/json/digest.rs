@@ -3,7 +3,7 @@ use std::ops::Range;
 
 use super::JsonError;
 #[cfg(feature = "http")]
-use super::pointer::Pointer;
+use super::pointers::{Met, Pointers, Walk};
 use super::scan::{Container, Event, Scanner};
 
 /// Digest of the value that a text stands for.
@@ -16,38 +16,58 @@ use super::scan::{Container, Event, Scanner};
 ///
 /// A text with [`JsonError::DuplicateName`] anywhere, or any other [`JsonError`], has no value to compare.
 pub(crate) fn canonical_digest(json: &[u8]) -> Result<[u8; 32], JsonError> {
-    digest(json, &[])
-}
-
-/// The same without the values at these places: an object has no such member, an array is shorter.
-///
-/// # Errors
-///
-/// As [`canonical_digest`]; names that occur twice inside of what is left out do not matter.
-#[cfg(feature = "http")]
-pub(crate) fn canonical_digest_without<'p>(
-    json: &[u8],
-    places: impl IntoIterator<Item = &'p Pointer>,
-) -> Result<[u8; 32], JsonError> {
-    let places = places.into_iter().filter_map(|pointer| pointer.locate(json).transpose());
-    digest(json, &places.collect::<Result<Vec<_>, _>>()?)
-}
-
-fn digest(json: &[u8], left_out: &[Range<usize>]) -> Result<[u8; 32], JsonError> {
     let mut scanner = Scanner::new(json)?;
     let mut encoder = Encoder::new(json.len());
     while let Some(event) = scanner.next()? {
-        let place = left_out.iter().find(|place| event.begins_value() && place.start == scanner.value_at());
-        let Some(place) = place else {
-            encoder.add(event)?;
-            continue;
-        };
-        encoder.leave_out();
-        while scanner.at() < place.end {
-            scanner.next()?;
+        encoder.add(event)?;
+    }
+    Ok(encoder.digest(0))
+}
+
+/// The [`canonical_digest`] of what is left of a value without what stands at these pointers.
+///
+/// Of an object a member is gone with its name. Of an array an element is gone, and those behind it move up; pointers count
+/// the elements as they are written. A pointer that leads nowhere changes nothing.
+///
+/// # Errors
+///
+/// As [`canonical_digest`], of the whole text: what is left out must have a value, too.
+#[cfg(feature = "http")]
+pub(crate) fn digest_without(json: &[u8], pointers: &Pointers) -> Result<[u8; 32], JsonError> {
+    let mut encoder = encode(json, pointers, |encoder, met| encoder.leave_out(met))?;
+    Ok(encoder.digest(0))
+}
+
+/// The [`canonical_digest`] of each of the values at these pointers, in the pointers' order; nothing where one leads nowhere.
+///
+/// # Errors
+///
+/// As [`canonical_digest`], of the whole text.
+#[cfg(feature = "http")]
+pub(crate) fn digests_at(json: &[u8], pointers: &Pointers) -> Result<Vec<Option<[u8; 32]>>, JsonError> {
+    let mut digests = vec![None; pointers.len()];
+    encode(json, pointers, |encoder, met| digests[met.pointer] = Some(encoder.digest(met.encoded_at)))?;
+    Ok(digests)
+}
+
+/// Encodes a value. Each part of it that a pointer leads to is told of when it has been encoded.
+#[cfg(feature = "http")]
+fn encode<'a>(
+    json: &'a [u8],
+    pointers: &Pointers,
+    mut tell: impl FnMut(&mut Encoder<'a>, Met),
+) -> Result<Encoder<'a>, JsonError> {
+    let mut scanner = Scanner::new(json)?;
+    let mut encoder = Encoder::new(json.len());
+    let mut walk = Walk::new(pointers);
+    while let Some(event) = scanner.next()? {
+        let met = walk.step(&event, encoder.encoded.len());
+        encoder.add(event)?;
+        if let Some(met) = met {
+            tell(&mut encoder, met);
         }
     }
-    Ok(encoder.finish())
+    Ok(encoder)
 }
 
 /// Writes values so that different ones never read the same: each begins with its type, and texts have a length.
@@ -66,6 +86,8 @@ struct Encoder<'a> {
 struct Member<'a> {
     name: Cow<'a, str>,
     value: Range<usize>,
+    /// Neither its name nor its value counts. It is kept until its object ends, so that its name can be found twice.
+    left_out: bool,
 }
 
 impl<'a> Encoder<'a> {
@@ -89,20 +111,11 @@ impl<'a> Encoder<'a> {
             Event::Open(Container::Object) => self.objects.push((self.members.len(), self.encoded.len())),
             Event::Name(name) => {
                 self.end_value();
-                self.members.push(Member { name, value: self.encoded.len()..0 });
+                self.members.push(Member { name, value: self.encoded.len()..0, left_out: false });
             }
             Event::Close(Container::Object) => return self.end_object(),
         }
         Ok(())
-    }
-
-    /// The value that follows is not there, nor is the member whose name was the last to come.
-    fn leave_out(&mut self) {
-        let first = self.objects.last().map_or(0, |(first, _)| *first);
-        let awaits_value = |member: &Member<'_>| member.value.start == self.encoded.len() && member.value.end == 0;
-        if self.members[first..].last().is_some_and(awaits_value) {
-            self.members.pop();
-        }
     }
 
     fn text(&mut self, tag: u8, text: &str) {
@@ -130,7 +143,7 @@ impl<'a> Encoder<'a> {
 
         self.hasher.reset();
         self.hasher.update(b"object");
-        for member in members {
+        for member in members.iter().filter(|member| !member.left_out) {
             self.hasher.update(&(member.name.len() as u64).to_le_bytes());
             self.hasher.update(member.name.as_bytes());
             self.hasher.update(&self.encoded[member.value.clone()]);
@@ -142,10 +155,22 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> [u8; 32] {
+    /// Takes back the value that has just ended.
+    #[cfg(feature = "http")]
+    fn leave_out(&mut self, met: Met) {
+        self.encoded.truncate(met.encoded_at);
+        if met.is_member
+            && let Some(member) = self.members.last_mut()
+        {
+            member.left_out = true;
+        }
+    }
+
+    /// The digest of the value whose encoding begins here and has just ended.
+    fn digest(&mut self, from: usize) -> [u8; 32] {
         self.hasher.reset();
         self.hasher.update(b"document");
-        self.hasher.update(&self.encoded);
+        self.hasher.update(&self.encoded[from..]);
         self.hasher.finalize().into()
     }
 }

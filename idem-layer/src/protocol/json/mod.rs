@@ -1,6 +1,7 @@
-//! A strict reader of JSON text (RFC 8259) for two questions: do two bodies say the same, and what stands at a pointer.
+//! A strict reader of JSON text (RFC 8259) for three questions: do two bodies say the same, do they say the same
+//! in these places (or apart from them), and what stands at a pointer.
 //!
-//! This is not left to a general JSON library, because both answers end up in the store and in decisions that must not
+//! This is not left to a general JSON library, because the answers end up in the store and in decisions that must not
 //! change from one build to the next:
 //!
 //! 1. `serde_json` answers differently when any crate of the program switches on `preserve_order`, `arbitrary_precision`
@@ -14,15 +15,19 @@
 mod digest;
 #[cfg(feature = "http")]
 mod pointer;
+#[cfg(feature = "http")]
+mod pointers;
 mod scan;
 #[cfg(all(test, feature = "http"))]
 mod tests;
 
 pub(crate) use digest::canonical_digest;
 #[cfg(feature = "http")]
-pub(crate) use digest::canonical_digest_without;
+pub(crate) use digest::{digest_without, digests_at};
 #[cfg(feature = "http")]
 pub(crate) use pointer::{Found, Pointer};
+#[cfg(feature = "http")]
+pub(crate) use pointers::Pointers;
 
 /// How many arrays and objects may be open at once. No document that `serde_json` reads by default is too deep.
 pub(crate) const MAX_DEPTH: usize = 128;

@@ -6,13 +6,13 @@ use super::scan::{Container, Event, Scanner};
 
 /// A path into a document (RFC 6901), such as `/order/lines/0/id`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pointer(Box<[Reference]>);
+pub(crate) struct Pointer(pub(super) Box<[Reference]>);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Reference {
-    name: Box<str>,
+pub(super) struct Reference {
+    pub(super) name: Box<str>,
     /// What the name means in an array, if anything.
-    index: Option<usize>,
+    pub(super) index: Option<usize>,
 }
 
 /// What stands at a pointer.

@@ -29,13 +29,6 @@ pub(super) enum Event<'a> {
     Name(Cow<'a, str>),
 }
 
-impl Event<'_> {
-    /// Whether a value begins with it.
-    pub(super) fn begins_value(&self) -> bool {
-        !matches!(self, Self::Close(_) | Self::Name(_))
-    }
-}
-
 #[derive(Clone, Copy)]
 enum Expected {
     Value,
@@ -72,11 +65,13 @@ impl<'a> Scanner<'a> {
     }
 
     /// Where the value of the last event begins: the byte at its first character.
+    #[cfg(feature = "http")]
     pub(super) fn value_at(&self) -> usize {
         self.value_at
     }
 
     /// How far the text has been read.
+    #[cfg(feature = "http")]
     pub(super) fn at(&self) -> usize {
         self.at
     }

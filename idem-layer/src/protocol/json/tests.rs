@@ -1,3 +1,5 @@
+mod selections;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
