@@ -9,6 +9,7 @@ mod concurrency;
 mod failures;
 mod fingerprints;
 mod kept;
+mod keys;
 mod leaving;
 mod limits;
 mod promises;
