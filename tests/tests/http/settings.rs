@@ -212,3 +212,28 @@ fn a_generated_key_is_not_stored_when_nothing_else_is() {
         assert_eq!((runs.count(), rig.events.count(EventKind::Released), rig.faults.calls(Verb::Settle)), (1, 1, 1));
     });
 }
+
+#[test]
+fn a_late_retry_is_told_that_its_answer_is_gone_for_as_long_as_its_key_is_remembered() {
+    run(async {
+        let (retention, remember) = (Duration::from_secs(3_600), Duration::from_secs(7_200));
+        for (_, rig) in Rig::each() {
+            let runs = Runs::default();
+            let policy = rig.guard.policy().to_builder().retention(retention).remember(remember).build().unwrap();
+            let server = Server::start(rig.layer().policy(policy).build().unwrap().layer(counted(&runs))).await;
+            assert_first(&server.answer(post("k", "x")).await, 201, "run 1");
+            rig.clock.advance(retention - Duration::from_millis(1));
+            assert_replay(&server.answer(post("k", "x")).await, 201, "run 1");
+            rig.clock.advance(Duration::from_millis(1));
+            let gone = server.answer(post("k", "x")).await;
+            assert_problem(&gone, 410, "gone");
+            assert_eq!(gone.retry_after_s(), None);
+            assert_problem(&server.answer(post("k", "y")).await, 422, "mismatch");
+            assert_eq!((runs.count(), rig.events.count(EventKind::Gone)), (1, 1));
+
+            // Then it is a new key.
+            rig.clock.advance(remember);
+            assert_first(&server.answer(post("k", "y")).await, 201, "run 2");
+        }
+    });
+}
