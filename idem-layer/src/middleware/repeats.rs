@@ -203,7 +203,7 @@ mod tests {
     fn config(settings: Settings) -> Config {
         Config {
             guard: Guard::at_least_once(MemoryStore::new()),
-            operation: Operation::new("test.run").unwrap(),
+            operation: Operation::new("test.run").expect("a name"),
             scope: ScopeSource::unscoped(),
             settings,
         }

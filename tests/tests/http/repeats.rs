@@ -34,8 +34,11 @@ async fn served(rig: &Rig, runs: &Runs, repeats: Repeats) -> Server {
     .await
 }
 
-/// Requests of which the second is a repeat: one whose answer is kept, one whose is not.
-fn pairs() -> [(&'static str, fn() -> Request<Content>); 2] {
+/// Makes the same request again.
+type Repeated = fn() -> Request<Content>;
+
+/// One whose answer is kept, one whose is not, each with its answer.
+fn pairs() -> [(&'static str, Repeated); 2] {
     [
         ("small", || post("k", "x")),
         ("too large to keep", || {
