@@ -2,18 +2,89 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, Version};
 use idem_layer::clock::Clock;
 use idem_layer::middleware::{Idempotency, KeptHeaders, LayerError};
 use idem_layer::protocol::Policy;
-use idem_tests::http::{Answer, Server, chunks, fields, streamed, whole};
-use tower::Layer;
+use idem_tests::http::{Answer, Client, Server, chunks, fields, next_data, streamed, whole};
+use tower::{Layer, ServiceExt};
 
 use crate::rig::*;
 
 /// The values of a field, in order.
 fn lines(headers: &HeaderMap, name: &str) -> Vec<String> {
     headers.get_all(name).iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_fields_that_give_an_answer_its_meaning_come_with_it() {
+    /// A status, field lines, a body.
+    type Case = (u16, &'static [(&'static str, &'static [u8])], &'static [u8]);
+    const CASES: &[Case] = &[
+        (201, &[("location", b"/things/1"), ("etag", b"W/\"1\"")], b" {\"a\" : 1.0}\n"),
+        (206, &[("content-range", b"bytes 2-4/10"), ("content-type", b"text/plain; charset=latin1")], b"\xe9\0\xff"),
+        (303, &[("location", b"/things/1?x=%20")], b""),
+        (200, &[("content-encoding", b"gzip"), ("vary", b"accept-encoding")], b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x03\0"),
+        (200, &[("link", b"<a>"), ("x-raw", b"\xff\xfe"), ("link", b"<b>"), ("x-raw", b"a,b"), ("link", b"<a>")], b"x"),
+        (200, &[("retry-after", b"7"), ("cache-control", b"private"), ("x-empty", b"")], b"x"),
+    ];
+
+    run(async {
+        for http2 in [false, true] {
+            for &(status, lines, body) in CASES {
+                let (rig, runs) = (Rig::at_least_once(), Runs::default());
+                let server = rig
+                    .serve(handler(&runs, move |_, _| async move {
+                        let mut response = response(status, body);
+                        for (name, value) in lines {
+                            response.headers_mut().append(*name, HeaderValue::from_bytes(value).unwrap());
+                        }
+                        response
+                    }))
+                    .await;
+                for replay in [false, true] {
+                    let answer = ask(&server, http2, post("k", "x")).await;
+                    assert_eq!((answer.status.as_u16(), &answer.body[..], answer.is_replay()), (status, body, replay));
+                    for (name, _) in lines {
+                        let sent = lines.iter().filter(|line| line.0 == *name).map(|line| line.1);
+                        let came = answer.headers.get_all(*name).iter().map(HeaderValue::as_bytes);
+                        assert!(came.eq(sent), "{answer:?}");
+                    }
+                }
+                assert_eq!(runs.count(), 1);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_first_answer_has_the_extensions_and_the_version_that_its_handler_gave_it() {
+    #[derive(Clone)]
+    struct Note(&'static str);
+
+    run(async {
+        for streams in [false, true] {
+            let (rig, runs) = (Rig::at_least_once(), Runs::default());
+            let handler = handler(&runs, move |_, _| async move {
+                let mut response = Response::new(if streams { chunks(["x"]) } else { whole("x") });
+                response.extensions_mut().insert(Note("from the handler"));
+                *response.version_mut() = Version::HTTP_10;
+                response
+            });
+            let layer = rig.layer().idempotency_expires().build().unwrap();
+            let server = Server::start(layer.layer(handler).map_response(|mut response| {
+                let note = response.extensions().get::<Note>().map_or("none", |note| note.0);
+                let seen = format!("{note}, {:?}", response.version()).parse().unwrap();
+                response.headers_mut().insert("x-seen", seen);
+                *response.version_mut() = Version::HTTP_11;
+                response
+            }))
+            .await;
+            assert_eq!(server.answer(post("k", "x")).await.header("x-seen"), "from the handler, HTTP/1.0");
+            // They are of the process, not of the answer.
+            assert_eq!(server.answer(post("k", "x")).await.header("x-seen"), "none, HTTP/1.1");
+        }
+    });
 }
 
 async fn signed_in(trailers: bool) -> Outbound {
@@ -196,7 +267,7 @@ fn an_answer_that_is_not_kept_promises_nothing() {
             "events",
             "stream that fails",
             "too large",
-            "too large unknown to its head",
+            "longer than it says",
             "fields too large",
             "grpc",
         ] {
@@ -222,10 +293,11 @@ fn an_answer_that_is_not_kept_promises_nothing() {
                         .unwrap(),
                     "stream that fails" => Response::builder().status(500).body(chunks(["oh"])).unwrap(),
                     "too large" => response(200, "12345678901234567"),
-                    // It has a length, and more than that comes.
-                    "too large unknown to its head" => {
-                        Response::builder().header("content-length", "12").body(chunks(["1234567890", "12"])).unwrap()
-                    }
+                    // More comes than its length says: only so much reaches the client.
+                    "longer than it says" => Response::builder()
+                        .header("content-length", "12")
+                        .body(chunks(["1234567890", "1234567890"]))
+                        .unwrap(),
                     "fields too large" => {
                         Response::builder().header("x-large", "x".repeat(70_000)).body(whole("x")).unwrap()
                     }
@@ -243,11 +315,7 @@ fn an_answer_that_is_not_kept_promises_nothing() {
                 request.headers_mut().remove("idempotency-key");
             }
             let answer = server.answer(request).await;
-            assert_ne!(
-                answer.header("idempotency-expires").is_empty(),
-                case == "too large unknown to its head",
-                "{case}"
-            );
+            assert_eq!(answer.header("idempotency-expires"), "", "{case}");
             assert!(!answer.is_replay());
         }
     });
@@ -309,5 +377,28 @@ fn trailers_too_large_to_keep_are_known_at_the_end() {
         assert_first(&server.answer(post("k", "x")).await, 200, "done");
         assert_problem(&server.answer(post("k", "x")).await, 409, "not-replayable");
         assert_eq!(runs.count(), 1);
+    });
+}
+
+/// They are there before the head leaves, and so is what it means: nothing of the body is kept for a replay that cannot be.
+#[test]
+fn fields_too_large_to_keep_are_settled_before_the_head_leaves() {
+    run(async {
+        for (_, rig) in Rig::each() {
+            let runs = Runs::default();
+            let (writer, body) = streamed();
+            let stream = Response::builder().header("x-large", "x".repeat(70_000)).body(body).unwrap();
+            let server = rig.serve(once(&runs, stream)).await;
+            let mut client = Client::http1(&server).await;
+            let mut response = client.send(post("k", "x")).await.unwrap();
+            assert_problem(&server.answer(post("k", "x")).await, 409, "not-replayable");
+            writer.data("some");
+            assert_eq!(next_data(response.body_mut()).await.unwrap(), "some");
+            // It is the client's business by now.
+            writer.fail();
+            assert!(next_data(response.body_mut()).await.is_err());
+            assert_problem(&server.answer(post("k", "x")).await, 409, "not-replayable");
+            assert_eq!(runs.count(), 1);
+        }
     });
 }

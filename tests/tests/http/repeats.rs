@@ -34,10 +34,11 @@ async fn served(rig: &Rig, runs: &Runs, repeats: Repeats) -> Server {
     .await
 }
 
-type Makes = fn() -> Request<Content>;
+/// Makes the same request again.
+type Repeated = fn() -> Request<Content>;
 
-/// Requests of which the second is a repeat: one whose answer is kept, one whose is not.
-fn pairs() -> [(&'static str, Makes); 2] {
+/// One whose answer is kept, one whose is not, each with its answer.
+fn pairs() -> [(&'static str, Repeated); 2] {
     [
         ("small", || post("k", "x")),
         ("too large to keep", || {

@@ -1,13 +1,13 @@
 //! What a repeat gets of the first answer.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use http_body_util::BodyExt;
 use idem_layer::guard::EventKind;
 use idem_layer::middleware::{Idempotency, Verdict};
 use idem_layer::testing::Verb;
 use idem_tests::http::{Answer, Client, Server, chunks, fields, next_data, read, streamed, whole};
 use proptest::prelude::*;
-use tower::{Layer, ServiceExt};
+use tower::Layer;
 
 use crate::rig::*;
 
@@ -152,77 +152,6 @@ fn a_length_that_a_status_cannot_have_goes_nowhere() {
                     assert_eq!(answer.header("etag"), "1");
                 }
             }
-        }
-    });
-}
-
-#[test]
-fn the_fields_that_give_an_answer_its_meaning_come_with_it() {
-    /// A status, field lines, a body.
-    type Case = (u16, &'static [(&'static str, &'static [u8])], &'static [u8]);
-    const CASES: &[Case] = &[
-        (201, &[("location", b"/things/1"), ("etag", b"W/\"1\"")], b" {\"a\" : 1.0}\n"),
-        (206, &[("content-range", b"bytes 2-4/10"), ("content-type", b"text/plain; charset=latin1")], b"\xe9\0\xff"),
-        (303, &[("location", b"/things/1?x=%20")], b""),
-        (200, &[("content-encoding", b"gzip"), ("vary", b"accept-encoding")], b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x03\0"),
-        (200, &[("link", b"<a>"), ("x-raw", b"\xff\xfe"), ("link", b"<b>"), ("x-raw", b"a,b"), ("link", b"<a>")], b"x"),
-        (200, &[("retry-after", b"7"), ("cache-control", b"private"), ("x-empty", b"")], b"x"),
-    ];
-
-    run(async {
-        for http2 in [false, true] {
-            for &(status, lines, body) in CASES {
-                let (rig, runs) = (Rig::at_least_once(), Runs::default());
-                let server = rig
-                    .serve(handler(&runs, move |_, _| async move {
-                        let mut response = response(status, body);
-                        for (name, value) in lines {
-                            response.headers_mut().append(*name, HeaderValue::from_bytes(value).unwrap());
-                        }
-                        response
-                    }))
-                    .await;
-                for replay in [false, true] {
-                    let answer = ask(&server, http2, post("k", "x")).await;
-                    assert_eq!((answer.status.as_u16(), &answer.body[..], answer.is_replay()), (status, body, replay));
-                    for (name, _) in lines {
-                        let sent = lines.iter().filter(|line| line.0 == *name).map(|line| line.1);
-                        let came = answer.headers.get_all(*name).iter().map(HeaderValue::as_bytes);
-                        assert!(came.eq(sent), "{answer:?}");
-                    }
-                }
-                assert_eq!(runs.count(), 1);
-            }
-        }
-    });
-}
-
-#[test]
-fn a_first_answer_has_the_extensions_and_the_version_that_its_handler_gave_it() {
-    #[derive(Clone)]
-    struct Note(&'static str);
-
-    run(async {
-        for streams in [false, true] {
-            let (rig, runs) = (Rig::at_least_once(), Runs::default());
-            let handler = handler(&runs, move |_, _| async move {
-                let mut response = Response::new(if streams { chunks(["x"]) } else { whole("x") });
-                response.extensions_mut().insert(Note("from the handler"));
-                *response.version_mut() = Version::HTTP_10;
-                response
-            });
-            let layer = rig.layer().idempotency_expires().build().unwrap();
-            let server = Server::start(layer.layer(handler).map_response(|mut response| {
-                let note = response.extensions().get::<Note>().map_or("none", |note| note.0);
-                let seen = format!("{note}, {:?}", response.version()).parse().unwrap();
-                response.headers_mut().insert("x-seen", seen);
-                *response.version_mut() = Version::HTTP_11;
-                response
-            }))
-            .await;
-            assert_eq!(server.answer(post("k", "x")).await.header("x-seen"), "from the handler, HTTP/1.0");
-            // They are of the process, not of the answer.
-            assert_eq!(server.answer(post("k", "x")).await.header("x-seen"), "none, HTTP/1.1");
         }
     });
 }
