@@ -2,11 +2,13 @@
 //!
 //! A request on its way in:
 //!
-//! 1. Methods other than POST, PUT, PATCH and DELETE, and requests without a key where none is required, pass untouched.
+//! 1. Methods that the route does not guard, and requests without a key where none is required or made, pass untouched.
 //! 2. The [scope] says whose request it is, the [key] source which operation it is. Either may refuse.
-//! 3. The body is read, under a limit, before anything is claimed. A body that breaks off claims nothing.
+//! 3. The body is read, under limits of size, time and [memory](Budget), before anything is claimed. A body that breaks off
+//!    claims nothing.
 //! 4. The claim: identity and [fingerprint] go to the store in one step.
-//! 5. Whoever has the claim runs the handler. Every other gets the stored response, or a [`Rejection`].
+//! 5. Whoever has the claim runs the handler. Every other gets the stored response, or a [`Rejection`]; where the policy says
+//!    so, a repeat of a running operation waits for it first.
 //! 6. The [`Verdict`] on the response settles the claim: stored, released, or unknown.
 //!
 //! # What a replay is
@@ -43,19 +45,15 @@
 //! Customised: a webhook whose sender names each event in the body and comes back on 503.
 //!
 //! ```
-//! use http::StatusCode;
-//! use idem_layer::middleware::{IdempotencyLayer, RejectionKind, fingerprint, key};
+//! use idem_layer::middleware::{IdempotencyLayer, fingerprint, key};
 //! use idem_layer::{Guard, MemoryStore};
 //!
 //! let layer = IdempotencyLayer::builder(Guard::at_least_once(MemoryStore::new()), "callbacks.pay")
 //!     .unscoped()
+//!     .webhook()
 //!     .key(key::all_of([key::json("/order_no"), key::json("/event_type")]))
 //!     .key_required()
-//!     .fingerprint(fingerprint::observed())
-//!     .on_rejection(|rejection, response| match rejection.kind() {
-//!         RejectionKind::InProgress => rejection.response_with(StatusCode::SERVICE_UNAVAILABLE),
-//!         _ => response,
-//!     })
+//!     .fingerprint(fingerprint::observed().without(["/sent_at"]))
 //!     .build()?;
 //! # Ok::<(), idem_layer::middleware::LayerError>(())
 //! ```
