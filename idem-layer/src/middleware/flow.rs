@@ -64,7 +64,7 @@ where
     }
     let mut claim = match admission {
         Ok(Admission::Claimed(claim)) => claim,
-        Ok(Admission::Repeat(_)) | Err(_) if shadow => {
+        Ok(Admission::Repeat(_)) | Err(_) if shadow && !course.is_deserted() => {
             // It is as unguarded as without the layer, and ends with its client.
             course.uncommit();
             return pass(inner, head, body).await;
