@@ -16,6 +16,7 @@ use super::marks::Marker;
 use super::rejection::{Documentation, Rejection, RejectionKind};
 use super::repeats::Repeats;
 use super::scope::ScopeSource;
+use super::snapshot::has_content;
 use super::{LayerError, fingerprint, key};
 use crate::guard::Guard;
 use crate::protocol::{Operation, Policy, Target};
@@ -253,7 +254,10 @@ impl<Scope> LayerBuilder<Scope> {
     }
 
     /// Answers one kind of rejection with another status: for senders who read statuses in a way of their own. The last one
-    /// said for a kind counts.
+    /// said for a kind counts. A 503 asks for a [retry](Self::retry_after). Where the server is to blame for a missing scope, 500
+    /// remains.
+    ///
+    /// A status that ends no exchange (1xx) or has no body (204, 205, 304) is an error of [`build`](Self::build).
     pub fn status(mut self, kind: RejectionKind, status: StatusCode) -> Self {
         self.settings.statuses.push((kind, status));
         self
@@ -428,11 +432,19 @@ impl Settings {
         if self.snapshot_limit == 0 {
             return Err(LayerError::ZeroLimit("the snapshot limit"));
         }
+        if let Some((_, status)) = self.statuses.iter().find(|(_, status)| !can_tell(*status)) {
+            return Err(LayerError::RejectionStatus(*status));
+        }
         self.marker.check()?;
         self.keep.check(&self.marker.name)?;
         self.repeats.check()?;
         Ok(())
     }
+}
+
+/// Whether a problem can be sent with this status.
+fn can_tell(status: StatusCode) -> bool {
+    !status.is_informational() && has_content(status)
 }
 
 impl<Scope: fmt::Debug> fmt::Debug for LayerBuilder<Scope> {

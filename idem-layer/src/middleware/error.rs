@@ -36,6 +36,9 @@ pub enum LayerError {
     /// Not an absolute address that can stand in a `Link` field (RFC 8288, section 3).
     #[error("`{0}` is not an absolute address")]
     Documentation(String),
+    /// A status that ends no exchange, or has no body.
+    #[error("a rejection cannot be answered {0}")]
+    RejectionStatus(http::StatusCode),
     /// A safe method (RFC 9110, section 9.2.1) has no effect to repeat, and its answers must not be stored as one.
     #[error("{0} is a safe method, which is not guarded")]
     SafeMethod(http::Method),

@@ -206,21 +206,24 @@ impl Rejection {
 
     /// With what the route says about its answers.
     pub(super) fn on(mut self, settings: &Settings) -> Self {
-        if let Some((_, status)) = settings.statuses.iter().rev().find(|(kind, _)| *kind == self.kind) {
+        // A server that is at fault says so, whatever the route answers those who have not said who they are.
+        let chosen = settings.statuses.iter().rev().find(|(kind, _)| *kind == self.kind);
+        if let Some((_, status)) = chosen.filter(|_| self.status == self.kind.status()) {
             self.status = *status;
         }
         self.documentation.clone_from(&settings.documentation);
-        match self.kind {
-            RejectionKind::StoreUnavailable | RejectionKind::RecordUnreadable | RejectionKind::Overloaded => {
-                self.retry_in(settings.retry_after)
-            }
+        match (self.kind, self.status) {
+            // Not past the lease, which it knows.
+            (RejectionKind::InProgress, _) => self,
+            (RejectionKind::StoreUnavailable | RejectionKind::RecordUnreadable | RejectionKind::Overloaded, _)
+            | (_, StatusCode::SERVICE_UNAVAILABLE) => self.retry_in(settings.retry_after),
             _ => self,
         }
     }
 
     /// Rounded up, so that nobody is asked to come too early by a part of a second.
     fn retry_in(mut self, wait: Duration) -> Self {
-        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
         self.retry_after_s = Some(seconds.max(1));
         self
     }
@@ -525,6 +528,34 @@ mod tests {
         assert_eq!(Rejection::gone().on(&settings).to_string(), "410 gone");
         assert_eq!(Rejection::overloaded().on(&settings).retry_after(), Some(Duration::from_secs(7)));
         assert_eq!(Rejection::gone().on(&settings).retry_after(), None);
+    }
+
+    /// What is asked of the sender is what observers and `on_rejection` read.
+    #[test]
+    fn a_503_of_the_routes_choice_asks_to_come_back_when_the_route_says() {
+        let seven = Duration::from_secs(7);
+        let statuses = [RejectionKind::OutcomeUnknown, RejectionKind::InProgress];
+        let settings = Settings {
+            statuses: statuses.map(|kind| (kind, StatusCode::SERVICE_UNAVAILABLE)).to_vec(),
+            retry_after: seven,
+            ..Settings::default()
+        };
+        let held = Rejection::outcome_unknown().on(&settings);
+        assert_eq!((held.to_string().as_str(), held.retry_after()), ("503 outcome-unknown", Some(seven)));
+        assert_eq!(held.response().headers()[RETRY_AFTER], "7");
+        let busy = Rejection::in_progress(seven, Duration::from_secs(2)).on(&settings);
+        assert_eq!(busy.retry_after(), Some(Duration::from_secs(2)), "not past the lease");
+        let longest = Settings { retry_after: Duration::MAX, ..Settings::default() };
+        assert_eq!(Rejection::overloaded().on(&longest).response().headers()[RETRY_AFTER], u64::MAX.to_string());
+    }
+
+    #[test]
+    fn a_server_at_fault_is_not_hidden_behind_a_status_for_clients() {
+        let statuses = vec![(RejectionKind::ScopeMissing, StatusCode::UNAUTHORIZED)];
+        let settings = Settings { statuses, ..Settings::default() };
+        let on = |error: ScopeError| Rejection::from(error).on(&settings).status().as_u16();
+        let found = [ScopeError::Missing, ScopeError::NoExtension, ScopeError::Unusable].map(on);
+        assert_eq!(found, [401, 500, 500]);
     }
 
     #[test]

@@ -147,6 +147,13 @@ fn a_route_chooses_its_statuses_and_how_soon_clients_come_back() {
         };
         let (first, ()) = tokio::join!(first, others);
         assert_first(&first, 201, "run 1");
+
+        for status in
+            [StatusCode::CONTINUE, StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED]
+        {
+            let mistake = rig.layer().status(RejectionKind::Gone, status).build().err();
+            assert_eq!(mistake, Some(LayerError::RejectionStatus(status)));
+        }
     });
 }
 
