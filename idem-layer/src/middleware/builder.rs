@@ -79,7 +79,11 @@ impl<Scope> LayerBuilder<Scope> {
 
     /// Gives guarded requests without a key one of 128 random bits. The handler sees it in the request, in the header field that
     /// the key would have come from (`Idempotency-Key` where it would have come from none), the client in the same field of
-    /// the response: with it, it can ask for the answer again. Default: such requests pass unguarded.
+    /// the response. Default: such requests pass unguarded.
+    ///
+    /// With it, a client can ask for the answer again where the route reads its key from that field alone and asks no more of
+    /// it than 32 hexadecimal digits can give. Where the key is in the body, has several parts or must be a UUID, it only names
+    /// the run. In shadow mode none is given.
     ///
     /// It is no substitute for a client's own key: a client that lost the answer has lost the key with it.
     pub fn key_generated(mut self) -> Self {
@@ -111,6 +115,8 @@ impl<Scope> LayerBuilder<Scope> {
     }
 
     /// The largest request body, in bytes. It is read before the claim; a larger one is refused with 413. Default: 1 MiB.
+    ///
+    /// Zero is an error of [`build`](Self::build).
     pub fn request_limit(mut self, bytes: usize) -> Self {
         self.settings.request_limit = bytes;
         self
@@ -118,6 +124,8 @@ impl<Scope> LayerBuilder<Scope> {
 
     /// The largest response body that is kept, in bytes. A larger one reaches its client; repeats are told that it cannot be
     /// replayed. Default: 1 MiB.
+    ///
+    /// Zero is an error of [`build`](Self::build).
     pub fn snapshot_limit(mut self, bytes: usize) -> Self {
         self.settings.snapshot_limit = bytes;
         self
@@ -216,7 +224,7 @@ impl<Scope> LayerBuilder<Scope> {
 
     /// Which methods are guarded; any other passes untouched. Default: POST, PATCH, PUT, DELETE.
     ///
-    /// A safe method is an error of [`build`](Self::build).
+    /// None at all, or a safe method, is an error of [`build`](Self::build).
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.settings.methods = methods.into_iter().collect();
         self
@@ -224,12 +232,16 @@ impl<Scope> LayerBuilder<Scope> {
 
     /// What the bodies of all requests may take of memory at once, in bytes. Shared with every layer that is given a clone.
     /// Default: one of 256 MiB for this layer.
+    ///
+    /// One of zero is an error of [`build`](Self::build).
     pub fn budget(mut self, budget: Budget) -> Self {
         self.settings.budget = budget;
         self
     }
 
     /// How long a request's body may take to arrive, before the request is refused with 408. Default: one minute.
+    ///
+    /// Zero is an error of [`build`](Self::build).
     pub fn request_time_limit(mut self, limit: Duration) -> Self {
         self.settings.request_time_limit = limit;
         self
@@ -244,10 +256,15 @@ impl<Scope> LayerBuilder<Scope> {
 
     /// Where clients can read how this route wants its keys: an absolute address. Every answer of the layer's own links there
     /// (draft-ietf-httpapi-idempotency-key-header-07, section 2.7).
+    ///
+    /// An address that is not absolute, or cannot stand in a `Link` field, is an error of [`build`](Self::build).
     pub fn documentation(mut self, address: impl Into<String>) -> Self {
         let address = address.into();
         match Documentation::at(&address) {
-            Some(documentation) => self.settings.documentation = Some(documentation),
+            Some(documentation) => {
+                self.settings.documentation = Some(documentation);
+                self.settings.mistake = None;
+            }
             None => self.settings.mistake = Some(LayerError::Documentation(address)),
         }
         self
@@ -353,7 +370,7 @@ pub(super) struct Settings {
     pub(super) documentation: Option<Documentation>,
     pub(super) statuses: Vec<(RejectionKind, StatusCode)>,
     pub(super) shadow: bool,
-    /// What `build` will say.
+    /// What is wrong with the documentation's address, the last one that was said.
     pub(super) mistake: Option<LayerError>,
     pub(super) keep: KeptHeaders,
     pub(super) marker: Marker,

@@ -40,13 +40,13 @@ pub struct KeptHeaders {
     /// Whether fields are kept that are named nowhere.
     unnamed: bool,
     named: HashMap<HeaderName, bool>,
-    flaw: Option<LayerError>,
+    mistake: Option<LayerError>,
 }
 
 impl KeptHeaders {
     /// Everything that is meant for the client for good: the default.
     pub fn all() -> Self {
-        Self { unnamed: true, named: HashMap::new(), flaw: None }
+        Self { unnamed: true, named: HashMap::new(), mistake: None }
     }
 
     /// An allow list: these fields, and those without which the body cannot be read. What is not named is not stored, whatever
@@ -82,7 +82,7 @@ impl KeptHeaders {
             };
             match checked {
                 Ok(name) => drop(self.named.insert(name, kept)),
-                Err(error) => drop(self.flaw.get_or_insert(error)),
+                Err(error) => drop(self.mistake.get_or_insert(error)),
             }
         }
         self
@@ -90,8 +90,8 @@ impl KeptHeaders {
 
     /// Reports what was wrong with the names. `marker` is the name of the mark of a replay.
     pub(super) fn check(&self, marker: &HeaderName) -> Result<(), LayerError> {
-        match &self.flaw {
-            Some(flaw) => Err(flaw.clone()),
+        match &self.mistake {
+            Some(mistake) => Err(mistake.clone()),
             None if self.named.get(marker) == Some(&true) => Err(LayerError::NeverKept(marker.to_string())),
             None => Ok(()),
         }
@@ -179,10 +179,10 @@ mod tests {
 
     #[test]
     fn a_name_that_cannot_be_obeyed_is_an_error() {
-        let flaw = |kept: KeptHeaders| kept.check(&MARKER).unwrap_err();
+        let mistake = |kept: KeptHeaders| kept.check(&MARKER).unwrap_err();
         for malformed in ["", "two words", "caf\u{e9}", "a:b"] {
             for kept in [KeptHeaders::only([malformed]), KeptHeaders::all().without(["x-a", malformed])] {
-                assert_eq!(flaw(kept), LayerError::HeaderName(malformed.into()));
+                assert_eq!(mistake(kept), LayerError::HeaderName(malformed.into()));
             }
         }
         for never in [
@@ -199,15 +199,15 @@ mod tests {
             "transfer-encoding",
             "upgrade",
         ] {
-            assert_eq!(flaw(KeptHeaders::all().with([never])), LayerError::NeverKept(never.into()));
-            assert_eq!(flaw(KeptHeaders::only(["x-a", never])), LayerError::NeverKept(never.into()));
+            assert_eq!(mistake(KeptHeaders::all().with([never])), LayerError::NeverKept(never.into()));
+            assert_eq!(mistake(KeptHeaders::only(["x-a", never])), LayerError::NeverKept(never.into()));
             KeptHeaders::all().without([never]).check(&MARKER).unwrap();
         }
         for always in ["content-encoding", "content-range", "content-type", "grpc-encoding", "grpc-status", "trailer"] {
-            assert_eq!(flaw(KeptHeaders::all().without([always])), LayerError::AlwaysKept(always.into()));
+            assert_eq!(mistake(KeptHeaders::all().without([always])), LayerError::AlwaysKept(always.into()));
             KeptHeaders::only([always]).check(&MARKER).unwrap();
         }
         // The first mistake is the one that is told.
-        assert_eq!(flaw(KeptHeaders::all().with(["te", " "])), LayerError::NeverKept("te".into()));
+        assert_eq!(mistake(KeptHeaders::all().with(["te", " "])), LayerError::NeverKept("te".into()));
     }
 }

@@ -16,29 +16,29 @@ pub(super) const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idem
 pub(super) struct Marker {
     pub(super) name: HeaderName,
     pub(super) value: HeaderValue,
-    flaw: Option<LayerError>,
+    mistake: Option<LayerError>,
 }
 
 impl Marker {
     pub(super) fn new(name: &str, value: &str) -> Self {
-        let flawed = |flaw| Self { flaw: Some(flaw), ..Self::default() };
+        let mistaken = |mistake| Self { mistake: Some(mistake), ..Self::default() };
         let Ok(parsed) = HeaderName::from_bytes(name.as_bytes()) else {
-            return flawed(LayerError::HeaderName(name.to_owned()));
+            return mistaken(LayerError::HeaderName(name.to_owned()));
         };
         if is_of_one_message(&parsed) || is_of_the_body(&parsed) || parsed == IDEMPOTENCY_EXPIRES {
-            return flawed(LayerError::Marker(parsed.to_string()));
+            return mistaken(LayerError::Marker(parsed.to_string()));
         }
         // White space around a value is no part of it (RFC 9110, section 5.5).
         match HeaderValue::from_str(value) {
             Ok(parsed_value) if !value.is_empty() && value.trim() == value => {
-                Self { name: parsed, value: parsed_value, flaw: None }
+                Self { name: parsed, value: parsed_value, mistake: None }
             }
-            _ => flawed(LayerError::HeaderValue(value.to_owned())),
+            _ => mistaken(LayerError::HeaderValue(value.to_owned())),
         }
     }
 
     pub(super) fn check(&self) -> Result<(), LayerError> {
-        self.flaw.clone().map_or(Ok(()), Err)
+        self.mistake.clone().map_or(Ok(()), Err)
     }
 }
 
@@ -47,7 +47,7 @@ impl Default for Marker {
         Self {
             name: HeaderName::from_static("idempotent-replayed"),
             value: HeaderValue::from_static("true"),
-            flaw: None,
+            mistake: None,
         }
     }
 }
@@ -78,20 +78,20 @@ mod tests {
 
     #[test]
     fn a_mark_is_a_field_without_a_meaning_of_its_own() {
-        let flaw = |name, value| Marker::new(name, value).check().unwrap_err();
+        let mistake = |name, value| Marker::new(name, value).check().unwrap_err();
         let marker = Marker::new("X-Replay", "yes, again");
         assert_eq!(
             (marker.check(), marker.name.as_str(), marker.value.as_bytes()),
             (Ok(()), "x-replay", &b"yes, again"[..])
         );
         for name in ["", "a b", "\u{e9}"] {
-            assert_eq!(flaw(name, "true"), LayerError::HeaderName(name.into()));
+            assert_eq!(mistake(name, "true"), LayerError::HeaderName(name.into()));
         }
         for name in ["connection", "content-length", "content-type", "date", "idempotency-expires", "trailer"] {
-            assert_eq!(flaw(name, "true"), LayerError::Marker(name.into()));
+            assert_eq!(mistake(name, "true"), LayerError::Marker(name.into()));
         }
         for value in ["", " ", " true", "true\t", "a\nb", "\0", "\u{7f}"] {
-            assert_eq!(flaw("x-replay", value), LayerError::HeaderValue(value.into()), "{value:?}");
+            assert_eq!(mistake("x-replay", value), LayerError::HeaderValue(value.into()), "{value:?}");
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A request on its way in:
 //!
-//! 1. Methods that the route does not guard, and requests without a key where none is required or made, pass untouched.
+//! 1. Methods that the route does not guard (by default all but POST, PUT, PATCH and DELETE), and requests without a key where
+//!    none is required or made, pass untouched.
 //! 2. The [scope] says whose request it is, the [key] source which operation it is. Either may refuse.
 //! 3. The body is read, under limits of size, time and [memory](Budget), before anything is claimed. A body that breaks off
 //!    claims nothing.

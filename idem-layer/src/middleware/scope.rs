@@ -35,6 +35,7 @@ use crate::protocol::{Operation, Scope};
 /// Finds out whose request it is. A source that finds nobody refuses the request. Cheap to clone; see the
 /// [module docs](self).
 #[derive(Clone)]
+#[must_use]
 pub struct ScopeSource(Kind);
 
 #[derive(Clone)]

@@ -120,6 +120,8 @@ fn every_refusal_links_to_the_documentation_of_its_route() {
         }
         let mistake = rig.layer().documentation("docs/keys.md").build().err();
         assert_eq!(mistake, Some(LayerError::Documentation("docs/keys.md".into())));
+        let corrected = rig.layer().documentation("docs/keys.md").documentation("https://example.org/keys");
+        assert!(corrected.build().is_ok(), "what is said last counts");
     });
 }
 

@@ -92,6 +92,7 @@ pub(super) use self::rule::Expected;
 
 /// Finds a request's key. Cheap to clone; see the [module docs](self).
 #[derive(Clone)]
+#[must_use]
 pub struct KeySource {
     kind: Kind,
     rules: Vec<Rule>,
