@@ -291,7 +291,8 @@ impl<Scope> LayerBuilder<Scope> {
     /// A last word on the answers that the layer gives itself: it gets the default one and returns what is sent.
     ///
     /// The default one's body repeats its status, as RFC 9457 asks: change both with [`status`](Self::status) or
-    /// [`Rejection::response_with`], or send a body of your own.
+    /// [`Rejection::response_with`], or send a body of your own. Its `Content-Length` is counted; an informational status is
+    /// replaced by the default answer.
     pub fn on_rejection(
         mut self,
         rejection: impl Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,

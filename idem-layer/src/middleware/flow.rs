@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
-use http::{Request, Response, StatusCode, request, response};
+use http::{Request, Response, request, response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -172,6 +172,7 @@ where
     let (settled, body) = match collect(body.as_mut(), limit, &mut share, &mut chunks).await {
         Collected::Whole(trailers) => {
             let data = chunks.join();
+            snapshot::correct_length(&mut head.headers, data.len());
             judge.promise(&mut head, trailers.as_ref());
             let outcome = Outcome { body: data.clone(), trailers: trailers.clone() };
             (judge.settle(claim, outcome).await, ResponseBody::whole(Buffered::new(data, trailers)))
@@ -249,7 +250,8 @@ where
 fn never_ends(head: &response::Parts) -> Option<NotReplayable> {
     let content_type = head.headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
     match head.status {
-        StatusCode::SWITCHING_PROTOCOLS => Some(NotReplayable::Upgrade),
+        // The others end no exchange, and no server sends them as an answer: they cannot be sent again.
+        status if status.is_informational() => Some(NotReplayable::Upgrade),
         _ if content_type.is_some_and(|value| value.starts_with(b"text/event-stream")) => Some(NotReplayable::Stream),
         _ => None,
     }

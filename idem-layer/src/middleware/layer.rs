@@ -11,6 +11,7 @@ use super::classify::Verdict;
 use super::rejection::Rejection;
 use super::scope::ScopeSource;
 use super::service::IdempotencyService;
+use super::snapshot;
 use crate::guard::Guard;
 use crate::protocol::{Operation, Target};
 
@@ -66,10 +67,13 @@ impl Config {
     pub(super) fn reject(&self, rejection: Rejection) -> Response<Bytes> {
         let rejection = rejection.on(&self.settings);
         let response = rejection.response();
-        let mut response = match &self.settings.on_rejection {
+        let response = match &self.settings.on_rejection {
             Some(on_rejection) => on_rejection(&rejection, response),
-            None => return response,
+            None => response,
         };
+        // A status that ends no exchange is no answer.
+        let response = if response.status().is_informational() { rejection.response() } else { response };
+        let mut response = snapshot::reframed(response);
         response.extensions_mut().insert(rejection);
         response
     }

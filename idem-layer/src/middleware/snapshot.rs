@@ -144,6 +144,31 @@ pub(super) fn unframe(head: &mut Parts) {
     }
 }
 
+/// Corrects a length that is declared, and is not the one of a body that has been read. The body is sent as one of known
+/// length, and servers do not compare: what is missing or over would be waited for, or taken for the next answer.
+pub(super) fn correct_length(headers: &mut HeaderMap, length: usize) {
+    let length = HeaderValue::from(length);
+    let mut declared = headers.get_all(header::CONTENT_LENGTH).iter();
+    let is_right = declared.next().is_none_or(|first| *first == length) && declared.next().is_none();
+    if !is_right {
+        headers.insert(header::CONTENT_LENGTH, length);
+    }
+}
+
+/// An answer of ours as a hook has left it, with the framing that its status and its body have.
+pub(super) fn reframed(response: Response<Bytes>) -> Response<Bytes> {
+    let (mut head, mut body) = response.into_parts();
+    if has_content(head.status) {
+        head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        head.headers.remove(header::TRANSFER_ENCODING);
+    } else {
+        unframe(&mut head);
+        head.headers.remove(header::CONTENT_LENGTH);
+        body = Bytes::new();
+    }
+    Response::from_parts(head, body)
+}
+
 /// The fields that the sender meant for the next hop only (RFC 9110, section 7.6.1).
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(header::CONNECTION).iter();

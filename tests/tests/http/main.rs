@@ -8,6 +8,7 @@ mod bodies;
 mod concurrency;
 mod failures;
 mod fingerprints;
+mod framing;
 mod kept;
 mod keys;
 mod leaving;
