@@ -609,6 +609,9 @@ mod tests {
         assert_eq!(wait(1_001, 30_000), 2);
         assert_eq!(wait(10_000, 2_500), 3);
         assert_eq!(wait(10_000, 30_000), 10);
+        let settings = Settings { retry_after: Duration::MAX, ..Settings::default() };
+        let longest = Rejection::overloaded().on(&settings).retry_after();
+        assert_eq!(longest, Some(Duration::from_secs(u64::MAX)));
     }
 
     #[test]
