@@ -327,35 +327,76 @@ where
 }
 
 /// Pieces of a body, joined without a copy where there is one only.
-#[derive(Debug, Default)]
+///
+/// Others are copied as they come. Kept as they are, each would hold on to the buffer that it was read into: a body that is
+/// sent byte by byte would take many times its length, which no budget counts.
+#[derive(Default)]
 pub(super) struct Chunks {
-    pieces: Vec<Bytes>,
-    length: usize,
+    first: Bytes,
+    /// All of them, as soon as there are two.
+    joined: Vec<u8>,
 }
 
 impl Chunks {
     pub(super) fn push(&mut self, piece: Bytes) {
-        self.length += piece.len();
-        if !piece.is_empty() {
-            self.pieces.push(piece);
+        if self.len() == 0 {
+            self.first = piece;
+        } else {
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+            self.joined.extend_from_slice(&piece);
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.length
+        self.first.len() + self.joined.len()
     }
 
     pub(super) fn join(&mut self) -> Bytes {
-        let pieces = std::mem::take(&mut self.pieces);
-        match pieces.len() {
-            0 => Bytes::new(),
-            1 => pieces.into_iter().next().unwrap_or_default(),
-            _ => pieces.concat().into(),
-        }
+        let Self { first, joined } = std::mem::take(self);
+        if joined.is_empty() { first } else { joined.into() }
     }
 }
 
 /// A frame with its data as [`Bytes`] and its error boxed.
 pub(super) fn into_bytes<D: Buf, E: Into<BoxError>>(frame: Result<Frame<D>, E>) -> Result<Frame<Bytes>, BoxError> {
     frame.map(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))).map_err(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// The buffer that a piece was read into.
+    struct Buffer(Arc<()>);
+
+    impl AsRef<[u8]> for Buffer {
+        fn as_ref(&self) -> &[u8] {
+            assert_ne!(Arc::strong_count(&self.0), 0);
+            b"x"
+        }
+    }
+
+    /// A mebibyte that was sent byte by byte took more than thirty.
+    #[test]
+    fn a_body_in_many_pieces_holds_none_of_their_buffers() {
+        let (mut chunks, buffers) = (Chunks::default(), Arc::new(()));
+        for length in 1..=1000 {
+            chunks.push(Bytes::from_owner(Buffer(Arc::clone(&buffers))));
+            chunks.push(Bytes::new());
+            assert_eq!(chunks.len(), length);
+        }
+        assert_eq!(Arc::strong_count(&buffers), 1);
+        assert_eq!(chunks.join(), vec![b'x'; 1000]);
+        assert_eq!((chunks.len(), chunks.join()), (0, Bytes::new()));
+    }
+
+    #[test]
+    fn a_body_in_one_piece_is_not_copied() {
+        let (mut chunks, piece) = (Chunks::default(), Bytes::from(vec![1, 2, 3]));
+        chunks.push(Bytes::new());
+        chunks.push(piece.clone());
+        assert_eq!(chunks.join().as_ptr(), piece.as_ptr());
+    }
 }
