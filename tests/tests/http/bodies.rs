@@ -22,6 +22,7 @@ fn each_bad_key_is_refused_and_claims_nothing() {
             &b""[..],
             b"   ",
             b"\"\"",
+            b"\"   \"",
             &long,
             b"two words",
             b"a\tb",

@@ -33,7 +33,9 @@ pub(super) fn field(parts: &Parts, name: &HeaderName, quoted: bool) -> Result<Op
         return Err(KeyError::Repeated.into());
     }
     let read = if quoted { Key::from_quoted_field_value } else { Key::from_field_value };
-    Ok(Some(read(line.as_bytes())?))
+    let key = read(line.as_bytes())?;
+    // Only a quoted value can be nothing but spaces.
+    if key.text().trim().is_empty() { Err(KeyError::Empty.into()) } else { Ok(Some(key)) }
 }
 
 pub(super) fn member(body: &[u8], pointer: &Pointer) -> Result<Option<Key>, ExtractError> {
