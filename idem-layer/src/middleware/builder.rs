@@ -231,7 +231,8 @@ impl<Scope> LayerBuilder<Scope> {
     }
 
     /// What the bodies of all requests may take of memory at once, in bytes. Shared with every layer that is given a clone.
-    /// Default: one of 256 MiB for this layer.
+    /// A body larger than the whole budget is refused with 413, whatever [`request_limit`](Self::request_limit) says. Default:
+    /// one of 256 MiB for this layer.
     ///
     /// One of zero is an error of [`build`](Self::build).
     pub fn budget(mut self, budget: Budget) -> Self {

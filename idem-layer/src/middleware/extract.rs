@@ -149,7 +149,9 @@ where
     let settings = &config.settings;
     let declared = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let least = usize::try_from(declared.unwrap_or(0).max(body.size_hint().lower())).unwrap_or(usize::MAX);
-    if least > settings.request_limit {
+    // What is larger than the whole budget would be told to come back for ever.
+    let limit = settings.request_limit.min(settings.budget.limit());
+    if least > limit {
         return Err(Refused { rejection: Rejection::body_too_large(), body: RequestBody::passed(body) });
     }
     // What is announced is counted from the start: a crowd of uploads is refused before it has been sent, not half-way.
@@ -160,7 +162,7 @@ where
 
     let mut body = Box::pin(body);
     let mut chunks = Chunks::default();
-    let collecting = collect(body.as_mut(), settings.request_limit, &mut share, &mut chunks);
+    let collecting = collect(body.as_mut(), limit, &mut share, &mut chunks);
     let rejection = match tokio::time::timeout(settings.request_time_limit, collecting).await {
         Ok(Collected::Whole(trailers)) => return Ok((Buffered::new(chunks.join(), trailers), share)),
         Ok(Collected::TooLarge) => Rejection::body_too_large(),

@@ -84,15 +84,24 @@ fn of_a_thousand_uploads_at_once_those_are_read_that_fit_the_budget() {
 #[test]
 fn a_body_of_unannounced_length_is_counted_as_it_comes() {
     run(async {
-        let (rig, runs) = (Rig::at_least_once(), Runs::default());
-        let budget = Budget::new(8);
-        let server = Server::start(rig.layer().budget(budget.clone()).build().unwrap().layer(counted(&runs))).await;
+        let (rig, runs, gate) = (Rig::at_least_once(), Runs::default(), Gate::new());
+        let budget = Budget::new(9);
+        let guarded = || rig.layer().budget(budget.clone()).build().unwrap();
+        let first = Server::start(guarded().layer(gated(&Runs::default(), &gate))).await;
+        let server = Server::start(guarded().layer(counted(&runs))).await;
+        let running = tokio::spawn({
+            let address = first.address();
+            async move { read(Client::http1(address).await.send(post("a", "1")).await.unwrap()).await.unwrap() }
+        });
+        gate.reached().await;
         let chunked = |data: [&'static str; 2]| {
             Request::post("/things").header("idempotency-key", "k").body(chunks(data)).unwrap()
         };
         assert_problem(&server.answer(chunked(["12345", "6789"])).await, 503, "overloaded");
-        assert_eq!((runs.count(), rig.faults.calls(Verb::Acquire), budget.held()), (0, 0, 0));
+        assert_eq!((runs.count(), rig.faults.calls(Verb::Acquire), budget.held()), (0, 1, 1));
         assert_first(&server.answer(chunked(["1234", "5678"])).await, 201, "run 1");
+        gate.open();
+        assert_first(&running.await.unwrap(), 201, "run 1");
         assert_eq!(budget.held(), 0);
     });
 }
@@ -145,6 +154,20 @@ fn a_body_that_never_ends_is_refused_when_its_time_is_over() {
         assert_problem(&server.answer(request).await, 408, "body-timeout");
         assert_eq!((runs.count(), rig.faults.calls(Verb::Acquire)), (0, 0));
         drop(writer);
+    });
+}
+
+/// It was told to come back later, and got the same answer for ever.
+#[test]
+fn a_body_that_no_budget_ever_has_room_for_is_too_large() {
+    run(async {
+        let (rig, runs) = (Rig::at_least_once(), Runs::default());
+        let server = Server::start(rig.layer().budget(Budget::new(8)).build().unwrap().layer(counted(&runs))).await;
+        for body in [whole("123456789"), chunks(["12345", "6789"])] {
+            let request = Request::post("/things").header("idempotency-key", "k").body(body).unwrap();
+            assert_problem(&server.answer(request).await, 413, "body-too-large");
+        }
+        assert_eq!((runs.count(), rig.faults.calls(Verb::Acquire)), (0, 0));
     });
 }
 
