@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, request, response};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request, response};
 
 use super::budget::Budget;
 use super::classify::Verdict;
@@ -77,13 +77,14 @@ impl<Scope> LayerBuilder<Scope> {
         self
     }
 
-    /// Gives guarded requests without a key one of 128 random bits. The handler sees it in the request, in the header field that
-    /// the key would have come from (`Idempotency-Key` where it would have come from none), the client in the same field of
-    /// the response. Default: such requests pass unguarded.
+    /// Gives guarded requests without a key one of 128 random bits: 32 lower-case hexadecimal digits. The handler sees it in the
+    /// request, in the header field that the whole key would have come from, the client in the same field of the response:
+    /// with it, it can ask for the answer again. Where no header field has the whole key, that field is `Idempotency-Key`, which
+    /// is then read whenever the route's own source has found nothing. Default: such requests pass unguarded. In shadow mode none
+    /// is given.
     ///
-    /// With it, a client can ask for the answer again where the route reads its key from that field alone and asks no more of
-    /// it than 32 hexadecimal digits can give. Where the key is in the body, has several parts or must be a UUID, it only names
-    /// the run. In shadow mode none is given.
+    /// A source that would refuse such a key, or has `Idempotency-Key` for a part of its own, is an error of
+    /// [`build`](Self::build).
     ///
     /// It is no substitute for a client's own key: a client that lost the answer has lost the key with it.
     pub fn key_generated(mut self) -> Self {
@@ -344,9 +345,14 @@ impl LayerBuilder<ScopeChosen> {
     /// # Errors
     ///
     /// One [`LayerError`] for each mistake.
-    pub fn build(self) -> Result<IdempotencyLayer, LayerError> {
+    pub fn build(mut self) -> Result<IdempotencyLayer, LayerError> {
         self.scope.0.check()?;
         self.settings.check()?;
+        if self.settings.key_missing == KeyMissing::Generate {
+            // Of all characters that such a key can have.
+            let sample = HeaderValue::from_static("\"0123456789abcdef0123456789abcdef\"");
+            self.settings.key = self.settings.key.generated(&sample)?;
+        }
         Ok(IdempotencyLayer::new(Config {
             guard: self.guard,
             operation: Operation::new(self.operation)?,

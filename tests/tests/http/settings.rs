@@ -92,6 +92,41 @@ fn an_answer_can_be_asked_for_again_with_the_key_that_came_with_it() {
     });
 }
 
+/// The client was given a key in a field that its route did not read, or would not take: asking again ran it again.
+#[test]
+fn an_answer_can_be_asked_for_again_wherever_the_route_looks_for_keys() {
+    run(async {
+        for (source, name) in [
+            (key::query("id"), "idempotency-key"),
+            (key::json("/id"), "idempotency-key"),
+            (key::from_fn(|_, _| Ok(None)), "idempotency-key"),
+            (key::all_of([key::header("x-part"), key::json("/id")]), "idempotency-key"),
+            (key::first_of([key::all_of([key::header("x-a"), key::json("/id")]), key::header("x-b")]), "x-b"),
+            (key::first_of([key::header("x-b").length(32..=32), key::header("x-c").uuid()]).length(16..), "x-b"),
+        ] {
+            let (rig, runs) = (Rig::at_least_once(), Runs::default());
+            let layer = rig.layer().key(source).key_generated().build().unwrap();
+            let server = Server::start(layer.layer(counted(&runs))).await;
+            let first = server.answer(keyless("{}")).await;
+            let mut again = keyless("{}");
+            again.headers_mut().insert(name, first.headers[name].clone());
+            assert_replay(&server.answer(again).await, 201, "run 1");
+        }
+        let rig = Rig::at_least_once();
+        for refusing in [
+            key::header("idempotency-key").uuid(),
+            key::header("idempotency-key").length(..=16),
+            key::header("idempotency-key").chars("digits", |c| c.is_ascii_digit()),
+            key::first_of([key::json("/id"), key::header("x-b")]).uuid(),
+            key::all_of([key::header("idempotency-key"), key::json("/id")]),
+        ] {
+            let mistake = rig.layer().key(refusing.clone()).key_generated().build().err();
+            assert_eq!(mistake, Some(LayerError::GeneratedKey), "{refusing:?}");
+            assert!(rig.layer().key(refusing).key_required().build().is_ok());
+        }
+    });
+}
+
 #[test]
 fn without_its_target_an_identity_takes_another_path_for_a_mismatch() {
     run(async {

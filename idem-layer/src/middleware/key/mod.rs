@@ -75,7 +75,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::HeaderName;
+use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 
 use self::path::Template;
@@ -334,13 +334,48 @@ impl KeySource {
         Ok(self.extract(head, Some(body))?)
     }
 
-    /// The first header field that is looked at, if any.
+    /// The first header field that can have the whole key, if any.
     pub(super) fn header_name(&self) -> Option<&HeaderName> {
         match &self.kind {
             Kind::Header { name, .. } => Some(name),
-            Kind::AllOf(sources) | Kind::FirstOf(sources) => sources.iter().find_map(Self::header_name),
-            Kind::Optional(source) => source.header_name(),
+            Kind::FirstOf(sources) => sources.iter().find_map(Self::header_name),
             _ => None,
+        }
+    }
+
+    /// This source where requests without a key are given one, as a quoted value such as `sample`: one that finds such a key
+    /// again when a client sends it. Where no header field has the whole key, `Idempotency-Key` is read behind the source.
+    pub(super) fn generated(self, sample: &HeaderValue) -> Result<Self, LayerError> {
+        let standard = HeaderName::from_static("idempotency-key");
+        let source = match self.header_name() {
+            Some(_) => self,
+            // As a part of a key it would be half of it.
+            None if self.reads_header(&standard) => return Err(LayerError::GeneratedKey),
+            None => first_of([self, header(&standard)]),
+        };
+        let name = source.header_name().unwrap_or(&standard).clone();
+        if source.takes(&name, sample) { Ok(source) } else { Err(LayerError::GeneratedKey) }
+    }
+
+    /// Whether the key of this field alone gets past all rules.
+    fn takes(&self, name: &HeaderName, value: &HeaderValue) -> bool {
+        let Ok(key) = Key::from_field_value(value.as_bytes()) else { return false };
+        self.rules.iter().all(|rule| rule.check(&key).is_ok())
+            && match &self.kind {
+                Kind::Header { .. } => self.header_name() == Some(name),
+                Kind::FirstOf(sources) => {
+                    sources.iter().find(|source| source.header_name().is_some()).is_some_and(|s| s.takes(name, value))
+                }
+                _ => false,
+            }
+    }
+
+    fn reads_header(&self, name: &HeaderName) -> bool {
+        match &self.kind {
+            Kind::Header { name: read, .. } => read == name,
+            Kind::AllOf(sources) | Kind::FirstOf(sources) => sources.iter().any(|source| source.reads_header(name)),
+            Kind::Optional(source) => source.reads_header(name),
+            _ => false,
         }
     }
 
