@@ -89,7 +89,9 @@ pub enum LayerError {
     #[error("only a part of `all_of` can be optional")]
     MisplacedOptional,
     /// [`key_generated`](super::LayerBuilder::key_generated) with a key source that does not take a generated key back.
-    #[error("a generated key could not be sent again: the key source would refuse it, or take it for a part of another")]
+    #[error(
+        "a generated key could not be sent again: the key source would refuse it, or take it for a part of another"
+    )]
     GeneratedKey,
     /// A limit that nothing can keep.
     #[error("{0} must be larger than zero")]
