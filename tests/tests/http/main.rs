@@ -9,6 +9,7 @@ mod concurrency;
 mod failures;
 mod fingerprints;
 mod framing;
+mod hostile;
 mod kept;
 mod keys;
 mod leaving;
