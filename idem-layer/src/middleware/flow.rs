@@ -252,7 +252,12 @@ fn never_ends(head: &response::Parts) -> Option<NotReplayable> {
     match head.status {
         // The others end no exchange, and no server sends them as an answer: they cannot be sent again.
         status if status.is_informational() => Some(NotReplayable::Upgrade),
-        _ if content_type.is_some_and(|value| value.starts_with(b"text/event-stream")) => Some(NotReplayable::Stream),
+        status
+            if snapshot::has_content(status)
+                && content_type.is_some_and(|value| value.starts_with(b"text/event-stream")) =>
+        {
+            Some(NotReplayable::Stream)
+        }
         _ => None,
     }
 }

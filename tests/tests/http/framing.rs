@@ -75,6 +75,18 @@ fn a_refusal_has_a_status_that_can_tell_why() {
     });
 }
 
+/// It was taken for a stream, and repeats were told that it could not be kept.
+#[test]
+fn an_event_stream_of_a_status_without_content_is_no_stream() {
+    run(async {
+        let (rig, runs) = (Rig::at_least_once(), Runs::default());
+        let none = Response::builder().status(204).header("content-type", "text/event-stream").body(whole("")).unwrap();
+        let server = rig.serve(once(&runs, none)).await;
+        assert_first(&server.answer(post("k", "x")).await, 204, "");
+        assert_replay(&server.answer(post("k", "x")).await, 204, "");
+    });
+}
+
 /// Such a head was stored as a response, and every repeat was told that the record cannot be read.
 #[test]
 fn an_informational_answer_is_not_kept() {
