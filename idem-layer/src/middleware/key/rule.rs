@@ -21,7 +21,7 @@ impl KeySource {
         if self.has_header() { self.with_quotes() } else { LayerError::QuotedWithoutHeader.into() }
     }
 
-    /// Only keys of so many bytes, all parts together: of its text, as it was sent, without what joins its parts. Short keys
+    /// Only keys of so many bytes, all parts together: of its text, as it was sent, without what joins its parts. A key that is a digest alone has none that could be wrong. Short keys
     /// can be guessed: ask for 16 bytes or more where callers are not told apart by anything else.
     ///
     /// A range that is empty or goes beyond 255, the longest key, is an error of the layer's `build`.
@@ -140,7 +140,8 @@ impl Rule {
 
     pub(super) fn check(&self, key: &Key) -> Result<(), Expected> {
         let holds = match self {
-            Self::Length { least, most } => (*least..=*most).contains(&key.length()),
+            // What nobody has chosen has no length to be wrong.
+            Self::Length { least, most } => key.texts().next().is_none() || (*least..=*most).contains(&key.length()),
             Self::Uuid => key.texts().all(|text| is_uuid(text.as_bytes())),
             Self::Chars { allowed, .. } => key.texts().all(|text| text.chars().all(|c| allowed(c))),
         };
@@ -189,6 +190,7 @@ mod tests {
         }
         let key = Key::all_of(["ab", "c,"].map(|part| Key::new(part).unwrap())).unwrap();
         assert_eq!(rule.unwrap().check(&key), Ok(()));
+        assert_eq!(Rule::length(&(2..=4)).unwrap().check(&Key::digest(["ab"])), Ok(()));
         assert_eq!(check(&Rule::length(&(3..4)), "ab"), Err(Expected::Length(3)));
         assert_eq!(check(&Rule::length(&(..=4)), "a"), Ok(()));
         assert_eq!(check(&Rule::length(&(0..=4)), "a"), Ok(()));
