@@ -327,6 +327,19 @@ impl KeySource {
     ///
     /// A source whose description is mistaken finds nothing: the layer's `build` says what is wrong with it.
     ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::Request;
+    /// use idem_layer::middleware::key;
+    ///
+    /// let source = key::query("request_id");
+    /// let find = |uri: &str| source.find(&Request::post(uri).body(()).unwrap().into_parts().0, &Bytes::new());
+    /// assert_eq!(find("/orders?request_id=a%20b")?.expect("a key").text(), "a b");
+    /// assert_eq!(find("/orders")?, None);
+    /// assert_eq!(find("/orders?request_id=").unwrap_err().to_string(), "400 key-malformed");
+    /// # Ok::<(), idem_layer::middleware::Rejection>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// The [`Rejection`] that the request would be answered with: its key or body is malformed.
