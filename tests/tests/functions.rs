@@ -6,12 +6,12 @@ use std::fmt::Display;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use idem_layer::function::{RefusedKind, Run};
-use idem_layer::guard::{Admission, Event, EventKind};
+use idem_layer::guard::{Admission, Arrival, Event, EventKind};
 use idem_layer::protocol::{Completion, Identity, Key, Operation, Policy, ResponseSnapshot, Scope, Snapshot};
 use idem_layer::store::{MemoryStore, RedisStore, SharedStore};
 use idem_layer::{Failure, Guard, Refused, idempotent};
@@ -724,22 +724,46 @@ async fn a_lost_claim_returns_what_the_key_holds() {
     let policy =
         Policy::builder().lease(Duration::from_millis(1)).run_ceiling(Duration::from_millis(1)).build().unwrap();
     let (slow, quick) = (Guard::at_least_once(store.clone()).with_policy(policy), Guard::at_least_once(store));
-    let key = || identity("lost", "k");
 
-    let slow_result = slow
-        .run(key(), |_: &Refused| Failure::Unknown, async {
-            // The lease lapses at the first chance and is not renewed beyond the ceiling; then another owner takes over.
-            let second = loop {
-                match quick.run(key(), |_: &Refused| Failure::Unknown, async { Ok("second".to_owned()) }).await {
-                    Err(refused) if refused.kind() == RefusedKind::InProgress => tokio::task::yield_now().await,
-                    second => break second,
-                }
-            };
-            assert_eq!(second.unwrap(), "second");
-            Ok("first".to_owned())
-        })
-        .await;
-    assert_eq!(slow_result.unwrap(), "second");
+    let key = || identity("lost", "k");
+    let shadow = || identity("lost", "of a shadow");
+    for (arrival, identity, expected) in
+        [(Arrival::new(key()), key(), "second"), (Arrival::new(shadow()).shadow(), shadow(), "first")]
+    {
+        let slow_result = slow
+            .run(arrival, |_: &Refused| Failure::Unknown, async {
+                // The lease lapses at the first chance and is not renewed beyond the ceiling; then another owner takes over.
+                let second = loop {
+                    let second = async { Ok("second".to_owned()) };
+                    match quick.run(identity.clone(), |_: &Refused| Failure::Unknown, second).await {
+                        Err(refused) if refused.kind() == RefusedKind::InProgress => tokio::task::yield_now().await,
+                        second => break second,
+                    }
+                };
+                assert_eq!(second.unwrap(), "second");
+                Ok("first".to_owned())
+            })
+            .await;
+        assert_eq!(slow_result.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_shadow_runs_whatever_the_key_holds_and_gets_its_own_value() {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let guard = at_least_once().observed_by({
+        let events = events.clone();
+        move |event: &Event<'_>| events.lock().unwrap().push((event.kind.name(), event.shadow))
+    });
+    let shadow = || Arrival::new(identity("shadow", "k")).shadow();
+    let unknown = |_: &Refused| Failure::Unknown;
+    let nested = guard.run(shadow(), unknown, async { Ok(2) });
+    let first = guard.run(shadow(), unknown, async { nested.await.map(|inner: u32| inner * 10) }).await;
+    assert_eq!(first.unwrap(), 20, "both ran, one while the other did");
+    let later = guard.run(shadow(), unknown, async { Ok(Run::current().is_none()) }).await;
+    assert!(later.unwrap(), "and unguarded");
+    let told = events.lock().unwrap().clone();
+    assert_eq!(told, ["claimed", "in_progress", "completed", "replayed"].map(|name| (name, true)));
 }
 
 #[tokio::test]

@@ -17,6 +17,8 @@ impl Guard {
     /// `failure` says what an `Err` of the work means. An error that it calls [`Failure::Final`] is not kept, so repeats are
     /// refused as not replayable; [`Guard::run_replaying_errors`] keeps it.
     ///
+    /// A [shadow](Arrival::shadow) always runs, and gets its own value.
+    ///
     /// # Errors
     ///
     /// The work's own, and [`Refused`] made into `E`.
@@ -187,8 +189,11 @@ pub(super) async fn run<T, E>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     let operation = arrival.identity().operation().clone();
+    let shadow = arrival.is_shadow();
     let claim = match guard.claim(arrival).await {
         Ok(Admission::Claimed(claim)) => claim,
+        // It runs as it would without the guard.
+        Ok(Admission::Repeat(_)) | Err(_) if shadow => return work.await,
         Ok(Admission::Repeat(repeat)) => return answer(&repeat, &operation, &returns),
         Err(error) => return Err(returns.refuse(Refused::of_store(error, &operation))),
     };
@@ -202,6 +207,7 @@ pub(super) async fn run<T, E>(
     };
     match settled {
         Settled::Stored | Settled::Deferred => result,
+        Settled::Lost(_) if shadow => result,
         Settled::Lost(repeat) => answer(&repeat, &operation, &returns),
     }
 }

@@ -56,13 +56,17 @@ impl Arrival {
         self
     }
 
-    /// An arrival that is only watched: whoever asks runs in any case, whatever the answer. Its events, and those of the claim
-    /// that it wins, say so ([`Event::shadow`](super::Event::shadow)), and it never waits. The store is asked and written as
-    /// for any other.
+    /// An arrival that is only watched: whoever asks runs in any case, whatever the answer. [`Guard::run`](super::Guard::run)
+    /// sees to that; who claims by hand sees to it himself. Its events, and those of the claim that it wins, say so
+    /// ([`Event::shadow`](super::Event::shadow)), and it never waits. The store is asked and written as for any other.
     #[must_use]
     pub fn shadow(mut self) -> Self {
         self.shadow = true;
         self
+    }
+
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.shadow
     }
 }
 
