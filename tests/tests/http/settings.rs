@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
 use idem_layer::guard::EventKind;
-use idem_layer::middleware::{Idempotency, LayerError, RejectionKind, key};
+use idem_layer::middleware::{Idempotency, LayerError, RejectionKind, fingerprint, key};
 use idem_layer::testing::Verb;
 use idem_tests::gate::Gate;
 use idem_tests::http::{Content, Server, whole};
@@ -123,6 +123,36 @@ fn an_answer_can_be_asked_for_again_wherever_the_route_looks_for_keys() {
             let mistake = rig.layer().key(refusing.clone()).key_generated().build().err();
             assert_eq!(mistake, Some(LayerError::GeneratedKey), "{refusing:?}");
             assert!(rig.layer().key(refusing).key_required().build().is_ok());
+        }
+    });
+}
+
+#[test]
+fn equal_orders_of_callers_without_a_key_are_one_until_they_say_otherwise() {
+    run(async {
+        let (rig, runs) = (Rig::at_least_once(), Runs::default());
+        let digest = key::all_of([key::digest(["/sku", "/quantity"]), key::optional(key::header("x-factor"))]);
+        let layer = rig
+            .layer()
+            .key(key::first_of([key::header("idempotency-key"), digest]))
+            .fingerprint(fingerprint::enforced().without(["/sent_at"]))
+            .build()
+            .unwrap();
+        let server = Server::start(layer.layer(counted(&runs))).await;
+        let order = |factor: Option<&str>, body: &'static str| {
+            let request = Request::post("/orders").header("content-type", "application/json");
+            let request = factor.into_iter().fold(request, |request, factor| request.header("x-factor", factor));
+            request.body(whole(body)).unwrap()
+        };
+        let (sent, resent) = (r#"{"sku":"a","quantity":1,"sent_at":1}"#, r#"{"sent_at":2,"quantity":1,"sku":"a"}"#);
+        assert_first(&server.answer(order(None, sent)).await, 201, "run 1");
+        assert_replay(&server.answer(order(None, resent)).await, 201, "run 1");
+        assert_first(&server.answer(order(Some("again"), resent)).await, 201, "run 2");
+        assert_replay(&server.answer(order(Some("again"), sent)).await, 201, "run 2");
+        assert_first(&server.answer(order(None, r#"{"sku":"a","quantity":2}"#)).await, 201, "run 3");
+        // Without one of the members there is no key, and nothing to tell repeats by.
+        for run in ["run 4", "run 5"] {
+            assert_first(&server.answer(order(None, r#"{"sku":"a"}"#)).await, 201, run);
         }
     });
 }
