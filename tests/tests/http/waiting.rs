@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
-use idem_layer::guard::EventKind;
-use idem_layer::protocol::PolicyBuilder;
+use idem_layer::guard::{Admission, EventKind, Repeat, Settled};
+use idem_layer::protocol::{Identity, Key, Operation, PolicyBuilder, Scope};
 use idem_layer::testing::{Fault, Verb};
 use idem_tests::gate::Gate;
 use idem_tests::http::{Answer, Client, Server, read, streamed};
@@ -164,5 +164,40 @@ fn a_streamed_answer_is_waited_for_until_it_is_stored() {
         assert_first(&read(first).await.unwrap(), 200, "one,two");
         assert_replay(&answers(copies).await[0], 200, "one,two");
         assert_eq!(runs.count(), 1);
+    });
+}
+
+/// With a store that cannot be looked into, whoever misses the end of a run waits for a minute, and the test with it.
+#[test]
+fn no_end_of_a_run_is_missed() {
+    run(async {
+        let rig = patient(Guarantee::AtLeastOnce);
+        for round in 0..500 {
+            let identity = Identity::new(
+                Operation::new("test.run").unwrap(),
+                None,
+                Scope::unscoped(),
+                Key::new(format!("k-{round}")).unwrap(),
+            );
+            let copies: Vec<_> = (0..8)
+                .map(|n| {
+                    let (guard, identity) = (rig.guard.clone(), identity.clone());
+                    tokio::spawn(async move {
+                        match guard.claim(identity).await.unwrap() {
+                            Admission::Claimed(claim) if n % 2 == 0 => {
+                                assert_eq!(claim.release().await, Settled::Stored)
+                            }
+                            Admission::Claimed(claim) => assert_eq!(claim.complete(&n).await, Settled::Stored),
+                            Admission::Repeat(Repeat::Replay(_)) => {}
+                            Admission::Repeat(repeat) => panic!("{repeat:?}"),
+                        }
+                    })
+                })
+                .collect();
+            for copy in copies {
+                copy.await.unwrap();
+            }
+        }
+        assert_eq!(rig.guard.drain(Duration::ZERO).await.open, 0);
     });
 }
