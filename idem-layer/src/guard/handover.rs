@@ -82,6 +82,9 @@ impl<T: Send + 'static> Drop for Handover<T> {
     fn drop(&mut self) {
         let (Some(future), Some(runtime)) = (self.future.take(), self.runtime.take()) else { return };
         if self.polling || !self.course.0.committed.load(Ordering::Acquire) {
+            // What it holds may have something to do yet on the runtime, on whatever thread it is dropped.
+            let _entered = runtime.enter();
+            drop(future);
             return;
         }
         self.course.0.deserted.store(true, Ordering::Release);

@@ -76,15 +76,19 @@ where
     // From here on the claim is counted, and the call is not counted beside it.
     drop(tracked);
 
-    // Until the handler begins, a claim that is dropped is released: so is that of a client who has left already.
-    if let Err(error) = ready(&mut inner).await {
-        let _ = claim.release().await;
-        return Err(error);
-    }
     if course.is_deserted() {
         let _ = claim.release().await;
         // Nobody reads this.
         return Ok(refused(&config, Rejection::in_progress(Duration::ZERO, Duration::ZERO)));
+    }
+    // Until the handler begins, a claim that is dropped is released: so is that of a client who leaves while the service is
+    // not ready. It neither keeps the key from the retry nor its place in front of the service.
+    course.uncommit();
+    let readied = ready(&mut inner).await;
+    course.commit();
+    if let Err(error) = readied {
+        let _ = claim.release().await;
+        return Err(error);
     }
     let handle = Idempotency::of(&claim);
     head.extensions.insert(handle.clone());

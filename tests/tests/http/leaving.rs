@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::Response;
 use idem_layer::guard::EventKind;
+use idem_layer::protocol::{Identity, Key, Operation, Scope, Target};
 use idem_layer::testing::{Fault, Verb};
 use idem_tests::gate::Gate;
 use idem_tests::http::{Client, Content, Server, next_data, streamed};
@@ -106,11 +107,12 @@ fn a_claim_whose_client_leaves_while_the_service_is_not_ready_is_released() {
                 gate.reached().await;
                 let waiting = rig.events.until(EventKind::Claimed { attempt: 1 }, 2);
                 leave_when(&server, post("k", "x"), waiting).await;
-                assert_in_progress(&server.answer(post("k", "x")).await);
+                // At once, not when the service is ready for nobody.
+                rig.events.until(EventKind::Released, 1).await;
+                assert_eq!(rig.guard.stored(&identity("k")).await.unwrap(), None);
                 gate.open();
             });
             assert_first(&busy, 201, "run 1");
-            rig.events.until(EventKind::Released, 1).await;
             assert_eq!(runs.count(), 1);
             assert_first(&server.answer(post("k", "x")).await, 201, "run 2");
         }
@@ -270,6 +272,11 @@ fn a_drain_gives_a_deferred_outcome_one_last_try() {
             assert_eq!(rig.events.count(end), 1);
         }
     });
+}
+
+fn identity(key: &str) -> Identity {
+    let operation = Operation::new("test.run").unwrap();
+    Identity::new(operation, Some(Target::new("POST", "/things")), Scope::unscoped(), Key::new(key).unwrap())
 }
 
 fn viewing(runs: &Runs) -> Handler {
