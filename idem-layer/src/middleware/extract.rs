@@ -20,8 +20,8 @@ use crate::protocol::{Fingerprint, Identity, Key, Token};
 pub(super) enum Extracted<B> {
     /// To be run once.
     Guarded(Guarded<B>),
-    /// None of the layer's business.
-    Passed(RequestBody<B>),
+    /// None of the layer's business; with what its body takes of the budget, where it has been read.
+    Passed(RequestBody<B>, Option<Share>),
 }
 
 /// A request that is to be run once.
@@ -38,6 +38,15 @@ pub(super) struct Guarded<B> {
 pub(super) struct Refused<B> {
     pub(super) rejection: Rejection,
     pub(super) body: RequestBody<B>,
+    /// What the body takes of the budget, where it has been read.
+    pub(super) share: Option<Share>,
+}
+
+impl<B> Refused<B> {
+    /// Before anything of the body has been read.
+    fn unread(rejection: Rejection, body: B) -> Self {
+        Self { rejection, body: RequestBody::passed(body), share: None }
+    }
 }
 
 /// Gets the arrival out of a request, and reads its body.
@@ -50,13 +59,13 @@ where
     if !config.settings.key.needs_body() {
         key = match config.settings.key.extract(head, None) {
             Ok(key) => key,
-            Err(error) => return Err(Refused { rejection: error.into(), body: RequestBody::passed(body) }),
+            Err(error) => return Err(Refused::unread(error.into(), body)),
         };
         if key.is_none() {
             match key_missing(config) {
-                KeyMissing::Pass => return Ok(Extracted::Passed(RequestBody::passed(body))),
+                KeyMissing::Pass => return Ok(Extracted::Passed(RequestBody::passed(body), None)),
                 KeyMissing::Refuse => {
-                    return Err(Refused { rejection: Rejection::key_missing(), body: RequestBody::passed(body) });
+                    return Err(Refused::unread(Rejection::key_missing(), body));
                 }
                 KeyMissing::Generate => {}
             }
@@ -67,8 +76,12 @@ where
         Ok(Some((arrival, given))) => {
             Ok(Extracted::Guarded(Guarded { arrival, body: RequestBody::read(body), share, given }))
         }
-        Ok(None) => Ok(Extracted::Passed(RequestBody::read(body))),
-        Err(rejection) => Err(Refused { rejection, body: RequestBody::read(body) }),
+        Ok(None) => {
+            // A layer further out that has read the same bytes counts them.
+            let counted = head.extensions.get::<Idempotency>().is_some();
+            Ok(Extracted::Passed(RequestBody::read(body), (!counted).then_some(share)))
+        }
+        Err(rejection) => Err(Refused { rejection, body: RequestBody::read(body), share: Some(share) }),
     }
 }
 
@@ -152,12 +165,12 @@ where
     // What is larger than the whole budget would be told to come back for ever.
     let limit = settings.request_limit.min(settings.budget.limit());
     if least > limit {
-        return Err(Refused { rejection: Rejection::body_too_large(), body: RequestBody::passed(body) });
+        return Err(Refused::unread(Rejection::body_too_large(), body));
     }
     // What is announced is counted from the start: a crowd of uploads is refused before it has been sent, not half-way.
     let mut share = settings.budget.share();
     if !share.raise_to(least) {
-        return Err(Refused { rejection: Rejection::overloaded(), body: RequestBody::passed(body) });
+        return Err(Refused::unread(Rejection::overloaded(), body));
     }
 
     let mut body = Box::pin(body);
@@ -169,9 +182,9 @@ where
         Ok(Collected::NoRoom) => Rejection::overloaded(),
         Ok(Collected::Broken(error)) => {
             let body = RequestBody::read(Buffered::broken(chunks.join(), error));
-            return Err(Refused { rejection: Rejection::body_incomplete(), body });
+            return Err(Refused { rejection: Rejection::body_incomplete(), body, share: Some(share) });
         }
         Err(_) => Rejection::body_timeout(),
     };
-    Err(Refused { rejection, body: RequestBody::resumed(chunks.join(), body) })
+    Err(Refused { rejection, body: RequestBody::resumed(chunks.join(), body), share: Some(share) })
 }

@@ -46,8 +46,8 @@ where
     let shadow = config.settings.shadow;
     let Guarded { arrival, body, share, given } = match extract(&config, &mut head, body).await {
         Ok(Extracted::Guarded(guarded)) => guarded,
-        Ok(Extracted::Passed(body)) => return pass(inner, head, body).await,
-        Err(Refused { rejection, body }) if shadow => {
+        Ok(Extracted::Passed(body, _share)) => return pass(inner, head, body).await,
+        Err(Refused { rejection, body, share: _share }) if shadow => {
             let (operation, code) = (config.operation.as_str(), rejection.code());
             tracing::info!(target: "idem", operation, event = "refused", code, shadow, "idempotency");
             return pass(inner, head, body).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use idem_layer::guard::EventKind;
-use idem_layer::middleware::{Budget, LayerError};
+use idem_layer::middleware::{Budget, LayerError, key};
 use idem_layer::testing::Verb;
 use idem_tests::gate::Gate;
 use idem_tests::http::{Client, Server, chunks, next_data, read, streamed, whole};
@@ -235,5 +235,30 @@ fn an_endless_answer_of_another_type_is_not_followed_beyond_the_limit() {
         server.left().await;
         writer.closed().await;
         assert_eq!(rig.guard.drain(Duration::from_secs(3600)).await.open, 0);
+    });
+}
+
+/// They were not counted, although they are held as long as any other.
+#[test]
+fn a_body_that_was_read_in_vain_is_counted_until_its_handler_has_answered() {
+    run(async {
+        for shadow in [false, true] {
+            let (rig, runs, gate) = (Rig::at_least_once(), Runs::default(), Gate::new());
+            let budget = Budget::new(MEBIBYTE);
+            // In shadow mode what is too large has been read up to there.
+            let sent = if shadow { "8 bytes." } else { r#"{"order": 7}"# };
+            let body = if shadow { chunks([sent, "more"]) } else { whole(sent) };
+            let layer = rig.layer().budget(budget.clone());
+            let layer = if shadow { layer.shadow().request_limit(8) } else { layer.key(key::json("/key")) };
+            let server = Server::start(layer.build().unwrap().layer(gated(&runs, &gate))).await;
+            let request = Request::post("/things").header("idempotency-key", "k").body(body).unwrap();
+            let (answer, ()) = tokio::join!(server.answer(request), async {
+                gate.reached().await;
+                assert!(budget.held() >= sent.len(), "{}", budget.held());
+                gate.open();
+            });
+            assert_first(&answer, 201, "run 1");
+            assert_eq!(budget.held(), 0);
+        }
     });
 }
