@@ -142,6 +142,12 @@ impl Claim {
         open.terms.policy.run_ceiling().saturating_sub(open.guard.0.clock.now().since(open.since))
     }
 
+    /// Whose it is.
+    #[cfg(feature = "http")]
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.open_ref().guard
+    }
+
     /// Reports that the run goes on without its caller.
     #[cfg(feature = "http")]
     pub(crate) fn emit_handed_over(&self) {

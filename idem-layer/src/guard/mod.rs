@@ -210,6 +210,12 @@ impl Guard {
         self.0.tracker.track()
     }
 
+    /// Whether the other is a clone of this one, perhaps with other times.
+    #[cfg(feature = "http")]
+    pub(crate) fn shares_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0.tracker, &other.0.tracker)
+    }
+
     /// The clock that the guard reads for people.
     #[cfg(feature = "http")]
     pub(crate) fn clock(&self) -> &Clock {

@@ -123,7 +123,7 @@ fn identify(
     let target = config.target(head);
     let in_identity = settings.target_in_identity.then(|| target.clone());
     let identity = Identity::new(config.operation.clone(), in_identity, scope, key);
-    if head.extensions.get::<Idempotency>().is_some_and(|outer| *outer.identity() == identity) {
+    if head.extensions.get::<Idempotency>().is_some_and(|outer| outer.guards(&identity, &config.guard)) {
         // The same layer further out on this stack holds the claim.
         return Ok(None);
     }

@@ -90,8 +90,15 @@ where
         let _ = claim.release().await;
         return Err(error);
     }
-    let handle = Idempotency::of(&claim);
-    head.extensions.insert(handle.clone());
+    let handle = match head.extensions.get::<Idempotency>() {
+        // What the handler says is meant for the layer that guards it; a shadow listens.
+        Some(outer) if shadow => outer.clone(),
+        _ => {
+            let handle = Idempotency::of(&claim, shadow);
+            head.extensions.insert(handle.clone());
+            handle
+        }
+    };
     claim.begin();
     let result = inner.call(Request::from_parts(head, body)).await;
     drop(share);
@@ -141,9 +148,13 @@ where
     RB::Error: Into<BoxError>,
 {
     let (mut head, body) = response.into_parts();
-    unmark(config, &mut head);
     snapshot::unframe(&mut head);
-    let mut judge = Judge::new(Arc::clone(config), handle, copy(&head));
+    let mut kept = copy(&head);
+    unmark(config, &mut kept);
+    if !config.settings.shadow && kept.headers.len() != head.headers.len() {
+        head.headers = kept.headers.clone();
+    }
+    let mut judge = Judge::new(Arc::clone(config), handle, kept);
 
     if let Some(why) = never_ends(&head) {
         let settled = judge.settle_early(claim, why).await;

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::classify::Verdict;
-use crate::guard::Claim;
+use crate::guard::{Claim, Guard};
 use crate::protocol::{Identity, Key};
 
 /// What a handler knows of its own run, and how it says what became of it. In the request's extensions whenever the request
@@ -33,15 +33,18 @@ struct Run {
     attempt: u32,
     earlier_unknown: bool,
     said: Mutex<Option<Verdict>>,
+    /// Where the claim is a shadow's: whose. It keeps nobody from running.
+    shadow_of: Option<Guard>,
 }
 
 impl Idempotency {
-    pub(super) fn of(claim: &Claim) -> Self {
+    pub(super) fn of(claim: &Claim, shadow: bool) -> Self {
         Self(Arc::new(Run {
             identity: claim.identity().clone(),
             attempt: claim.attempt(),
             earlier_unknown: claim.earlier_unknown(),
             said: Mutex::new(None),
+            shadow_of: shadow.then(|| claim.guard().clone()),
         }))
     }
 
@@ -83,6 +86,13 @@ impl Idempotency {
 
     fn say(&self, verdict: Verdict) {
         *self.0.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict);
+    }
+
+    /// Whether a layer of `guard` further in has nothing to guard this identity from. A shadow protects nothing; but where it
+    /// uses the same store, its claim would be in the way of one further in.
+    pub(super) fn guards(&self, identity: &Identity, guard: &Guard) -> bool {
+        let open = self.0.shadow_of.as_ref().is_none_or(|shadow| shadow.shares_with(guard));
+        open && self.0.identity == *identity
     }
 
     pub(super) fn said(&self) -> Option<Verdict> {

@@ -3,14 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
 use idem_layer::guard::{Event, EventKind};
-use idem_layer::middleware::{Budget, Idempotency, scope};
+use idem_layer::middleware::{Budget, Idempotency, RequestBody, scope};
 use idem_layer::store::StoreErrorKind;
 use idem_layer::testing::{Fault, Verb};
 use idem_tests::gate::Gate;
-use idem_tests::http::{Client, Server, chunks, read, streamed, whole};
-use tower::Layer;
+use idem_tests::http::{BoxError, Client, Server, chunks, read, streamed, whole};
+use tower::{Layer, service_fn};
 
 use crate::rig::*;
 
@@ -178,6 +179,81 @@ fn an_owner_whose_claim_is_lost_keeps_its_answer() {
             assert_eq!(server.answer(post("k", "x")).await.status, 200);
             gate.open();
             assert_first(&slow.await.unwrap(), 200, "mine");
+        }
+    });
+}
+
+#[test]
+fn what_a_handler_says_of_replays_itself_reaches_its_client() {
+    run(async {
+        for body in [whole("x"), chunks(["x"])] {
+            let (rig, runs) = (Rig::at_least_once(), Runs::default());
+            let own = Response::builder()
+                .header("idempotent-replayed", "by the handler")
+                .header("idempotency-expires", "Sun, 06 Nov 1994 08:49:37 GMT");
+            let layer = rig.layer().idempotency_expires().shadow().build().unwrap();
+            let server = Server::start(layer.layer(once(&runs, own.body(body).unwrap()))).await;
+            let answer = server.answer(post("k", "x")).await;
+            assert_eq!(answer.header("idempotent-replayed"), "by the handler");
+            assert_eq!(answer.header("idempotency-expires"), "Sun, 06 Nov 1994 08:49:37 GMT");
+
+            // But it is not kept, for the time when the layer says so.
+            let layer = rig.layer().build().unwrap();
+            let server = Server::start(layer.layer(counted(&runs))).await;
+            let answer = server.answer(post("k", "x")).await;
+            assert_replay(&answer, 200, "x");
+            assert_eq!(answer.header("idempotency-expires"), "");
+        }
+    });
+}
+
+#[test]
+fn a_repeat_whose_client_left_before_it_was_told_does_not_run() {
+    run(async {
+        let (rig, runs) = (Rig::at_least_once(), Runs::default());
+        let server = Server::start(rig.layer().shadow().build().unwrap().layer(counted(&runs))).await;
+        assert_first(&server.answer(post("k", "x")).await, 201, "run 1");
+        let reply = rig.gates.withhold(Verb::Acquire);
+        leave_when(&server, post("k", "x"), reply.reached()).await;
+        reply.open();
+        assert_eq!(rig.guard.drain(Duration::from_secs(3600)).await.open, 0);
+        assert_eq!(runs.count(), 1);
+    });
+}
+
+#[test]
+fn what_a_handler_says_is_heard_by_the_layer_that_guards_it() {
+    run(async {
+        let (rig, other) = (Rig::at_least_once(), Rig::at_least_once());
+        let handler = service_fn(|request: Request<RequestBody<RequestBody<Incoming>>>| async move {
+            request.extensions().get::<Idempotency>().unwrap().hold("who knows");
+            Ok::<_, BoxError>(Response::new(whole("held")))
+        });
+        let tried = other.layer().shadow().request_limit(2).build().unwrap();
+        let server = Server::start(rig.layer().without_target().build().unwrap().layer(tried.layer(handler))).await;
+        assert_first(&server.answer(post("k", "x")).await, 200, "held");
+        assert_problem(&server.answer(post("k", "x")).await, 409, "outcome-unknown");
+        assert_eq!((rig.events.count(EventKind::HeldBack), other.events.count(EventKind::HeldBack)), (1, 1));
+    });
+}
+
+/// A new store that is tried in front of the one in use took over the guarding, and did not guard.
+#[test]
+fn a_shadow_keeps_no_layer_further_in_from_guarding() {
+    run(async {
+        for same in [false, true] {
+            let (inside, runs) = (Rig::at_least_once(), Runs::default());
+            let outside = if same { inside.layer() } else { Rig::at_least_once().layer() };
+            let begun = runs.clone();
+            let handler = service_fn(move |_: Request<RequestBody<RequestBody<Incoming>>>| {
+                let run = begun.begin();
+                async move { Ok::<_, BoxError>(created(format!("run {run}"))) }
+            });
+            let stack = outside.shadow().build().unwrap().layer(inside.layer().build().unwrap().layer(handler));
+            let server = Server::start(stack).await;
+            assert_first(&server.answer(post("k", "x")).await, 201, "run 1");
+            let repeat = server.answer(post("k", "x")).await;
+            assert_eq!((repeat.status, repeat.text(), runs.count()), (StatusCode::CREATED, "run 1", 1));
         }
     });
 }
