@@ -217,7 +217,8 @@ impl<Scope> LayerBuilder<Scope> {
     }
 
     /// Leaves the target out of the identity: a key that comes again on another path or with another method is not another
-    /// operation but a mismatch (unless the fingerprint is off). Default: method and path are part of the identity.
+    /// operation but a mismatch. Where the fingerprint is off it is a repeat like any other, and where it is observed a repeat
+    /// whose difference is told: it gets the other endpoint's answer. Default: method and path are part of the identity.
     pub fn without_target(mut self) -> Self {
         self.settings.target_in_identity = false;
         self
@@ -285,6 +286,10 @@ impl<Scope> LayerBuilder<Scope> {
     /// Shadow mode, for a route that is to be guarded later: nothing is refused, nothing replayed, every request reaches the
     /// handler. What would have happened is told: repeats, conflicts and mismatches are [events](crate::guard::Event) marked as
     /// shadow, refused requests a line in the log. Records are kept as usual, in the guard's store.
+    ///
+    /// Two things are as behind a layer that guards: the handler begins when the whole body is there, and one whose request has
+    /// the claim runs on when its client leaves. A shadow in front of another guard on the same store needs an operation of
+    /// its own, else its claims are in the way of that guard's.
     pub fn shadow(mut self) -> Self {
         self.settings.shadow = true;
         self
